@@ -1,0 +1,1 @@
+"""hf_mds: MDS shards for the Hugging Face world."""
