@@ -1,0 +1,416 @@
+"""What a column's values look like as bytes: one table from the name of an encoding to its `Encoding`.
+
+Names on disk ("str", "ndarray:uint16:8") are never renamed. A value is stored exactly or refused: `encode` raises
+TypeError or ValueError with the bare reason, `decode` raises FormatError with the bare reason; whoever knows the
+column and the sample puts them in front.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal, DecimalException
+from functools import lru_cache, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from hf_mds.errors import FormatError
+from hf_mds.format import images
+
+__all__ = ["DTYPE_BY_CODE", "Encoding", "encoding_names", "parse_encoding"]
+
+Kind = Literal["bytes", "str", "scalar", "text_number", "array", "image", "image_list", "json", "pickle"]
+DType = np.dtype[Any]
+
+MAX_FIXED_BYTES = (1 << 32) - 1
+"""No value can be larger than a shard, whose offsets are uint32."""
+
+MAX_DIMS = 63
+"""What the six bits of the shape byte can say."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the values of one column become bytes and come back."""
+
+    name: str
+    """As it stands in index.json."""
+    kind: Kind
+    size: int | None
+    """Bytes that every value takes, or None where that varies."""
+    encoder: Callable[[Any], bytes] = field(repr=False)
+    decoder: Callable[[bytes], Any] = field(repr=False)
+    dtype: DType | None = None
+    """Little-endian dtype of arrays and scalars; None for "ndarray", where each value names its own."""
+    shape: tuple[int, ...] | None = None
+    """() for scalars, the fixed shape of "ndarray:DTYPE:SHAPE", else None."""
+    safe: bool = True
+    """False where decoding runs code of whoever made the dataset (pickle)."""
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes to store.
+
+        Raises:
+            TypeError: If the value is of a kind the column does not hold.
+            ValueError: If the value is of the right kind, yet could not be stored exactly.
+        """
+        return self.encoder(value)
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        """Return the value of stored bytes; arrays are writable copies.
+
+        Raises:
+            FormatError: If the bytes are none of this encoding.
+        """
+        raw = data if isinstance(data, bytes) else bytes(data)
+        if self.size is not None and len(raw) != self.size:
+            raise FormatError(f"a value of {self.name!r} must be {self.size} bytes, got {len(raw)}")
+        return self.decoder(raw)
+
+
+def encoding_names() -> tuple[str, ...]:
+    """Return the sorted names of the encodings, those with a dtype or a shape in them as patterns."""
+    return tuple(sorted([*_ENCODINGS, "ndarray:DTYPE", "ndarray:DTYPE:D1,D2,..."]))
+
+
+@lru_cache(maxsize=4096)
+def parse_encoding(name: str) -> Encoding:
+    """Return the encoding of a name such as "str" or "ndarray:uint16:8".
+
+    Raises:
+        TypeError: If the name is no text.
+        ValueError: If there is no such encoding; lists the known ones.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"an encoding must be text such as 'str', got {name!r}")
+    if name in _ENCODINGS:
+        return _ENCODINGS[name]
+    match = _NDARRAY.fullmatch(name)
+    if match is None or match["dtype"] not in _DTYPES:
+        raise ValueError(
+            f"encoding must be one of {', '.join(encoding_names())}, got {name!r}; DTYPE is one of {', '.join(_DTYPES)}"
+        )
+    dtype = _DTYPES[match["dtype"]]
+    if match["shape"] is None:
+        return _array_encoding(name, dtype, None)
+    shape = tuple(int(part) for part in match["shape"].split(","))
+    size = math.prod(shape) * dtype.itemsize
+    if not (0 < size <= MAX_FIXED_BYTES and len(shape) <= MAX_DIMS):
+        raise ValueError(
+            f"the shape of encoding {name!r} must have 1 to {MAX_DIMS} dimensions of 1 or more, below 4 GiB in all"
+        )
+    return _array_encoding(name, dtype, shape)
+
+
+def _reason(expected: str, value: Any) -> str:
+    text = repr(value)
+    return f"must be {expected}, got {type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _decode_text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"text must be valid UTF-8, got byte {data[error.start]:#04x} at {error.start}") from None
+
+
+# ---- bytes and text
+
+
+def _encode_bytes(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(_reason("bytes", value))
+    return bytes(value)
+
+
+def _decode_bytes(data: bytes) -> bytes:
+    return data
+
+
+def _encode_str(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(_reason("str", value))
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"must be text that UTF-8 can hold, got a lone surrogate {value[error.start]!r} at {error.start}"
+        ) from None
+
+
+# ---- numbers
+
+
+def _integer(value: Any) -> int:
+    """Return an int; a bool is none, NumPy's integers are."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(_reason("an integer", value))
+    return int(value)
+
+
+def _encode_integer(value: Any, dtype: DType) -> bytes:
+    number, limits = _integer(value), np.iinfo(dtype)
+    if not limits.min <= number <= limits.max:
+        raise ValueError(f"must be from {limits.min} to {limits.max} to fit {dtype.name}, got {number}")
+    return number.to_bytes(dtype.itemsize, "little", signed=dtype.kind == "i")
+
+
+def _encode_float(value: Any, dtype: DType) -> bytes:
+    """Store a number that the dtype holds exactly: rounding is the caller's decision."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if type(value) is dtype.type:
+        return bytes(value.astype(dtype).tobytes())
+    if isinstance(value, (float, np.float16, np.float32)):
+        number: int | float = float(value)
+    else:
+        number = _number(value)
+    try:
+        with np.errstate(over="ignore"):
+            stored = np.array(number, dtype)
+    except OverflowError:
+        stored = np.array(math.inf, dtype)
+    if float(stored) != number and not math.isnan(number):
+        raise ValueError(
+            f"must be a number that {dtype.name} holds exactly, got {value!r}; "
+            f"round it yourself: np.{dtype.name}(value)"
+        )
+    return stored.tobytes()
+
+
+def _number(value: Any) -> int:
+    try:
+        return _integer(value)
+    except TypeError:
+        raise TypeError(_reason("a number", value)) from None
+
+
+def _decode_int(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _decode_scalar(data: bytes, dtype: DType) -> Any:
+    return np.frombuffer(data, dtype)[0]
+
+
+# ---- numbers as text
+
+
+def _encode_str_int(value: Any) -> bytes:
+    try:
+        return str(_integer(value)).encode()
+    except ValueError as error:  # Python's own limit of 4300 digits
+        raise ValueError(f"must be an integer that Python can write as text, got one it cannot: {error}") from None
+
+
+def _encode_str_float(value: Any) -> bytes:
+    if not isinstance(value, (float, np.float16, np.float32)):
+        raise TypeError(_reason("a float", value))
+    return str(float(value)).encode()
+
+
+def _encode_str_decimal(value: Any) -> bytes:
+    if not isinstance(value, Decimal):
+        raise TypeError(_reason("a decimal.Decimal", value))
+    return str(value).encode()
+
+
+def _decode_number(data: bytes, parse: Callable[[str], Any]) -> Any:
+    text = _decode_text(data)
+    try:
+        return parse(text)
+    except (ValueError, DecimalException):
+        raise FormatError(f"text must be that of {_ARTICLES[parse]}, got {text[:60]!r}") from None
+
+
+# ---- JSON and pickle
+
+
+def _encode_json(value: Any) -> bytes:
+    try:
+        text = json.dumps(value, default=_plain)
+        _check_keys(value)
+    except RecursionError:
+        raise ValueError("must be nested less deeply: Python's JSON cannot write it") from None
+    return text.encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON knows for NumPy's values; called by json.dumps for what it does not know itself."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(_reason("made of what JSON can hold", value))
+
+
+def _check_keys(value: Any) -> None:
+    """Refuse keys that JSON would turn into text without a word."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(_reason("JSON, whose keys are str", key))
+            _check_keys(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_keys(item)
+
+
+def _decode_json(data: bytes) -> Any:
+    try:
+        return json.loads(_decode_text(data))
+    except (json.JSONDecodeError, RecursionError, ValueError) as error:
+        raise FormatError(f"text must be valid JSON, got {data[:60]!r} ({error})") from None
+
+
+def _encode_pickle(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=4)
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
+        raise TypeError(f"must be what pickle can store: {error}") from error
+
+
+def _decode_pickle(data: bytes) -> Any:
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise FormatError(f"bytes must be a pickle that loads here: {type(error).__name__}: {error}") from error
+
+
+# ---- arrays
+
+
+def _encode_array(value: Any, dtype: DType | None, shape: tuple[int, ...] | None) -> bytes:
+    """Return [dtype byte,] [shape,] values in C order and little-endian."""
+    if isinstance(value, bytes):
+        _decode_array_checked(value, dtype, shape)
+        return value
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        raise TypeError(_reason("a numpy.ndarray" + (f" of {dtype.name}" if dtype else ""), value))
+    stored = _DTYPES.get(value.dtype.name)
+    if stored is None or (dtype is not None and stored != dtype):
+        expected = dtype.name if dtype else "one of " + ", ".join(_DTYPES)
+        raise ValueError(f"dtype must be {expected}, got {value.dtype.name}; values are never cast")
+    if shape is not None and value.shape != shape:
+        raise ValueError(f"shape must be {shape}, got {value.shape}")
+    data = np.ascontiguousarray(value, stored).tobytes()
+    if shape is not None:
+        return data
+    code = b"" if dtype is not None else bytes([_CODE_BY_DTYPE[stored.name]])
+    return code + _encode_shape(value.shape) + data
+
+
+def _encode_shape(shape: tuple[int, ...]) -> bytes:
+    """Return `(ndim << 2) | code` and the dimensions in the smallest unsigned type that holds the largest."""
+    if not 1 <= len(shape) <= MAX_DIMS or min(shape) == 0:
+        raise ValueError(
+            f"shape must have 1 to {MAX_DIMS} dimensions, none of them 0, got {shape}; "
+            "the format has no place for it that other readers of MDS know"
+        )
+    code = next(code for code, dtype in enumerate(_DIM_DTYPES) if max(shape) <= np.iinfo(dtype).max)
+    return bytes([len(shape) << 2 | code]) + np.array(shape, _DIM_DTYPES[code]).tobytes()
+
+
+def _decode_shape(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
+    """Return the shape that begins at `start`, and where it ends."""
+    if start >= len(data):
+        raise FormatError(f"an array must have a shape, got {len(data)} bytes in all")
+    ndim, dtype = data[start] >> 2, _DIM_DTYPES[data[start] & 3]
+    end = start + 1 + ndim * dtype.itemsize
+    if end > len(data):
+        raise FormatError(f"an array's shape must lie within its bytes, got {ndim} dimensions in {len(data)} bytes")
+    return tuple(np.frombuffer(data, dtype, ndim, start + 1).tolist()), end
+
+
+def _decode_array(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
+    start = 0
+    if dtype is None:
+        dtype = DTYPE_BY_CODE.get(data[0]) if data else None
+        if dtype is None:
+            raise FormatError(f"an array's first byte must be a dtype's code, got {data[:1]!r}")
+        start = 1
+    if shape is None:
+        shape, start = _decode_shape(data, start)
+    if math.prod(shape) * dtype.itemsize != len(data) - start:
+        raise FormatError(f"an array of shape {shape} and {dtype.name} must fill its bytes, got {len(data) - start}")
+    try:
+        array: np.ndarray[Any, Any] = np.frombuffer(data, dtype, offset=start).reshape(shape).copy()
+    except ValueError as error:  # more dimensions than this NumPy knows, or an empty array of a huge shape
+        raise FormatError(f"an array's shape must be one that NumPy can make, got {shape} ({error})") from None
+    return array
+
+
+def _decode_array_checked(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None) -> None:
+    try:
+        _decode_array(data, dtype, shape)
+    except FormatError as error:
+        raise ValueError(f"bytes given for an array must be one in this encoding: {error}") from None
+
+
+# ---- the table
+
+_DTYPES: dict[str, DType] = {
+    dtype.name: dtype.newbyteorder("<")
+    for dtype in map(
+        np.dtype, ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
+    )
+}  # fmt: skip
+_CODE_BY_DTYPE = {
+    "uint8": 8, "int8": 9, "uint16": 16, "int16": 17, "float16": 18, "uint32": 32,
+    "int32": 33, "float32": 34, "uint64": 64, "int64": 65, "float64": 66,
+}  # fmt: skip
+DTYPE_BY_CODE: dict[int, DType] = {code: _DTYPES[name] for name, code in _CODE_BY_DTYPE.items()}
+"""The dtype that the first byte of an "ndarray" value names."""
+
+_DIM_DTYPES = tuple(np.dtype(name) for name in ("u1", "<u2", "<u4", "<u8"))
+_NDARRAY = re.compile(r"ndarray:(?P<dtype>\w+)(?::(?P<shape> *[0-9]{1,19} *(?:, *[0-9]{1,19} *)*))?", re.ASCII)
+_ARTICLES: dict[Callable[[str], Any], str] = {int: "an integer", float: "a float", Decimal: "a decimal"}
+
+
+def _array_encoding(name: str, dtype: DType | None, shape: tuple[int, ...] | None) -> Encoding:
+    size = None if dtype is None or shape is None else math.prod(shape) * dtype.itemsize
+    encode = partial(_encode_array, dtype=dtype, shape=shape)
+    decode = partial(_decode_array, dtype=dtype, shape=shape)
+    return Encoding(name, "array", size, encode, decode, dtype, shape)
+
+
+def _scalar_encoding(dtype: DType) -> Encoding:
+    encode = partial(_encode_float if dtype.kind == "f" else _encode_integer, dtype=dtype)
+    return Encoding(dtype.name, "scalar", dtype.itemsize, encode, partial(_decode_scalar, dtype=dtype), dtype, ())
+
+
+def _image_encoding(name: str, kind: Kind) -> Encoding:
+    encode, decode = images.CODECS[name]
+    return Encoding(name, kind, None, encode, decode)
+
+
+def _number_encoding(name: str, encode: Callable[[Any], bytes], parse: Callable[[str], Any]) -> Encoding:
+    return Encoding(name, "text_number", None, encode, partial(_decode_number, parse=parse))
+
+
+_INT64 = _DTYPES["int64"]
+_ENCODINGS: dict[str, Encoding] = {
+    encoding.name: encoding
+    for encoding in (
+        Encoding("bytes", "bytes", None, _encode_bytes, _decode_bytes),
+        Encoding("str", "str", None, _encode_str, _decode_text),
+        Encoding("int", "scalar", 8, partial(_encode_integer, dtype=_INT64), _decode_int, _INT64, ()),
+        *map(_scalar_encoding, _DTYPES.values()),
+        _number_encoding("str_int", _encode_str_int, int),
+        _number_encoding("str_float", _encode_str_float, float),
+        _number_encoding("str_decimal", _encode_str_decimal, Decimal),
+        _array_encoding("ndarray", None, None),
+        *(_image_encoding(name, "image") for name in ("pil", "jpeg", "png")),
+        *(
+            _image_encoding(name, "image_list")
+            for name in ("list[pil]", "list[jpeg]", "list[png]", "jpeg_array", "jpegarray")
+        ),
+        Encoding("json", "json", None, _encode_json, _decode_json),
+        Encoding("pkl", "pickle", None, _encode_pickle, _decode_pickle, safe=False),
+    )
+}

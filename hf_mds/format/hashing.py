@@ -1,0 +1,82 @@
+"""The digests that an index may hold of its files."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, partial
+from typing import Protocol
+
+import xxhash
+
+from hf_mds.errors import FormatError
+
+__all__ = ["Hasher", "check_hash_names", "hash_bytes", "hash_names", "new_hasher"]
+
+_XXHASH = {
+    "xxh32": xxhash.xxh32,
+    "xxh64": xxhash.xxh64,
+    "xxh128": xxhash.xxh128,
+    "xxh3_64": xxhash.xxh3_64,
+    "xxh3_128": xxhash.xxh3_128,
+}
+
+
+class Hasher(Protocol):
+    """What hashlib's and xxhash's objects have in common."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Add bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the digest of the bytes so far."""
+
+
+@cache
+def hash_names() -> frozenset[str]:
+    """Return the names of the algorithms that this Python can compute.
+
+    hashlib lists some that its OpenSSL then refuses to make, and the shake family has no digest of a fixed length.
+    """
+    return frozenset(filter(_works, hashlib.algorithms_available)) | _XXHASH.keys()
+
+
+def _works(name: str) -> bool:
+    try:
+        return hashlib.new(name, usedforsecurity=False).digest_size > 0
+    except (ValueError, TypeError):
+        return False
+
+
+def check_hash_names(names: object) -> tuple[str, ...]:
+    """Return the names sorted, as an index holds them.
+
+    Raises:
+        TypeError: If they are no list of text.
+        ValueError: If one is unknown, with the known ones, or stands there twice.
+    """
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"hashes must be a list of names such as ['sha1', 'xxh64'], got {names!r}")
+    for name in names:
+        if name not in hash_names():
+            raise ValueError(f"hashes must be among {', '.join(sorted(hash_names()))}, got {name!r}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"hashes must differ from each other, got {names!r}")
+    return tuple(sorted(names))
+
+
+def new_hasher(name: str) -> Hasher:
+    """Return an object with update and hexdigest.
+
+    Raises:
+        FormatError: If the name, as found in an index, is one this Python cannot compute.
+    """
+    if name not in hash_names():
+        raise FormatError(f"hash must be one of {', '.join(sorted(hash_names()))}, got {name!r}")
+    return _XXHASH[name]() if name in _XXHASH else partial(hashlib.new, usedforsecurity=False)(name)
+
+
+def hash_bytes(name: str, data: bytes | memoryview) -> str:
+    """Return the hex digest of the bytes."""
+    hasher = new_hasher(name)
+    hasher.update(data)
+    return hasher.hexdigest()
