@@ -1,0 +1,88 @@
+"""Opening a filesystem of fsspec, and saying what to install where that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hf_mds.errors import MissingExtraError, StorageError
+from hf_mds.storage.redact import redact_url
+from hf_mds.storage.urls import protocol_of
+
+__all__ = ["UnknownSchemeError", "is_shareable", "open_filesystem"]
+
+
+class UnknownSchemeError(StorageError, ValueError):
+    """A URL whose scheme no filesystem of fsspec has."""
+
+
+_EXTRA_PER_PROTOCOL: Mapping[str, str] = {
+    "abfs": "azure",
+    "abfss": "azure",
+    "adl": "azure",
+    "az": "azure",
+    "gcs": "gcs",
+    "gs": "gcs",
+    "http": "http",
+    "https": "http",
+    "oci": "oci",
+    "s3": "s3",
+    "s3a": "s3",
+    "sftp": "sftp",
+    "ssh": "sftp",
+}
+_PACKAGE_PER_PROTOCOL: Mapping[str, str] = {
+    "dbfs": "requests",
+    "gdrive": "gdrivefs",
+    "hf": "huggingface_hub",
+    "oss": "ossfs",
+    "smb": "smbprotocol",
+    "webdav": "webdav4",
+}
+
+# Synchronous filesystems that any number of threads may use at once. Others (ftp, sftp, smb) hold one connection.
+_THREAD_SAFE = frozenset({"hf", "memory"})
+
+
+def is_shareable(filesystem: Any) -> bool:
+    """Whether one filesystem object may serve several threads at once."""
+    if getattr(filesystem, "async_impl", False):
+        return True
+    protocol = getattr(filesystem, "protocol", ())
+    return bool(_THREAD_SAFE.intersection((protocol,) if isinstance(protocol, str) else protocol))
+
+
+def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the filesystem of a URL and the URL's path in it.
+
+    Raises:
+        MissingExtraError: If the package of its store is not installed; names the pip command.
+        UnknownSchemeError: If no filesystem of fsspec knows the scheme.
+    """
+    import fsspec.core
+
+    protocol = protocol_of(url)
+    try:
+        # fsspec would hand the same object to others that asked with the same options, and keep a broken one.
+        filesystem, path = fsspec.core.url_to_fs(url, **{**storage_options, "skip_instance_cache": True})
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{redact_url(url)}: {protocol}:// must be readable here, got {type(error).__name__}: {error}; "
+            f"{_install_hint(protocol)}"
+        ) from error
+    except ValueError as error:
+        if "Protocol not known" not in str(error):
+            raise
+        raise UnknownSchemeError(
+            f"{redact_url(url)}: scheme must be one that fsspec knows, got {protocol!r}; "
+            "check the spelling, or install the package that registers it with fsspec"
+        ) from error
+    return filesystem, path
+
+
+def _install_hint(protocol: str) -> str:
+    if protocol in _EXTRA_PER_PROTOCOL:
+        return f'run: pip install "hf_mds[{_EXTRA_PER_PROTOCOL[protocol]}]"'
+    if protocol in _PACKAGE_PER_PROTOCOL:
+        return f"run: pip install {_PACKAGE_PER_PROTOCOL[protocol]}"
+    return f"install the package that gives fsspec the protocol {protocol}://"
