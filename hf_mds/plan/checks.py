@@ -1,0 +1,66 @@
+"""The checks of arguments that all of the plan shares: each returns the value or raises with place, rule and value."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection
+
+__all__ = ["check_choice", "check_flag", "check_int", "check_weight"]
+
+
+def check_int(value: object, what: str, *, minimum: int) -> int:
+    """Return a whole number as an int; NumPy's integers are taken, bools and floats are not.
+
+    Args:
+        value: What the caller gave.
+        what: Where it was given and its name, such as "World: num_nodes".
+        minimum: The least value that is allowed.
+
+    Raises:
+        TypeError: If the value is no whole number.
+        ValueError: If it is smaller than `minimum`.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{what} must be an int of {minimum} or more, got {value!r}")
+    number = operator.index(value)
+    if number < minimum:
+        raise ValueError(f"{what} must be an int of {minimum} or more, got {number}")
+    return number
+
+
+def check_weight(value: object, what: str) -> float:
+    """Return a weight, a finite number of 0 or more, as a float.
+
+    Raises:
+        TypeError: If the value is no number.
+        ValueError: If it is negative, infinite or not a number.
+    """
+    if isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{what} must be a number of 0 or more, got {value!r}")
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{what} must be a finite number of 0 or more, got {number}")
+    return number
+
+
+def check_flag(value: object, what: str) -> bool:
+    """Return a bool.
+
+    Raises:
+        TypeError: If the value is none.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} must be True or False, got {value!r}")
+    return value
+
+
+def check_choice(value: object, what: str, names: Collection[str]) -> str:
+    """Return a name that is one of `names`.
+
+    Raises:
+        ValueError: If it is not; the text lists the known names, sorted.
+    """
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, sorted(names)))}, got {value!r}")
+    return value
