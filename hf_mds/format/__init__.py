@@ -23,6 +23,12 @@ _HOME = {
     "ShardInfo": "index",
     "merge_indexes": "index",
     "safe_basename": "index",
+    "LineFormat": "lines",
+    "LineShard": "lines",
+    "open_line_shard": "lines",
+    "MDSFormat": "shard",
+    "ShardBuilder": "shard",
+    "ShardOptions": "shard",
 }
 """Public name -> module; each module is imported when one of its names is first used."""
 

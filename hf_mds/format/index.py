@@ -6,9 +6,11 @@ An index comes from the outside, so nothing in it is believed: every fault is a 
 
 from __future__ import annotations
 
+import gc
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -101,7 +103,8 @@ class Index:
             FormatError: If anything in it is not as the format asks, with the place.
         """
         try:
-            return _parse_index(_parse_json(text))
+            with _paused_gc():
+                return _parse_index(_parse_json(text))
         except _FaultError as fault:
             raise FormatError(f"{where}: {fault}") from None
 
@@ -229,11 +232,33 @@ class _FaultError(Exception):
 class _Settings:
     """What the shards of a dataset have in common: checked once for all shards that say the same."""
 
-    values: Mapping[str, Any]
-    """Arguments of ShardInfo."""
+    format: str
+    columns: tuple[Any, ...]
+    """column_names, column_encodings, column_sizes, compression, hashes and size_limit."""
+    lines: Mapping[str, str | None]
+    """newline and separator."""
     min_sample_bytes: int
-    """No sample of the raw data file takes less, its offset included."""
-    split: bool
+    """No sample of the raw data file takes less."""
+
+    @property
+    def split(self) -> bool:
+        return self.format != "mds"
+
+    @property
+    def compressed(self) -> bool:
+        return self.columns[3] is not None
+
+
+@contextmanager
+def _paused_gc() -> Iterator[None]:
+    """Keep the collector from looking through a million objects, none of which is garbage, again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _parse_json(text: bytes | str) -> Any:
@@ -264,18 +289,20 @@ def _parse_shard(shard: Any, path: str, known: dict[str, _Settings]) -> ShardInf
         raise _FaultError(path, "an object", shard)
     own = {key: value for key, value in shard.items() if key not in _FILE_KEYS}
     try:
-        # repr tells 1 from True, which compare equal.
-        key = repr(own)
+        key = repr(own)  # which tells 1 from True, though they compare equal
         settings = known.get(key) or known.setdefault(key, _parse_settings(own, path))
     except RecursionError:
         raise _FaultError(path, "an object of some levels", "an object nested too deeply") from None
-    files = {name: _parse_file(shard, path, name) for name in (_SPLIT_FILES if settings.split else _MDS_FILES)}
-    _check_files(files, settings, path, shard)
+    names = _SPLIT_FILES if settings.split else _MDS_FILES
+    if len(shard) > len(own) + len(names) + 1:
+        stray = sorted(_FILE_KEYS & shard.keys() - {"samples", *names})
+        raise _FaultError(path, "an object with the keys of its format alone", stray)
     samples = shard.get("samples")
     if type(samples) is not int or not 0 <= samples <= MAX_SHARD_BYTES:
         raise _FaultError(f"{path}.samples", "an integer from 0 to 2^32 - 1", samples)
-    _check_size(files, samples, settings, path)
-    return ShardInfo(samples=samples, **files, **settings.values)  # type: ignore[arg-type]
+    files = [_parse_file(shard, path, name) for name in names]
+    _check_files(files, samples, settings, path)
+    return ShardInfo(settings.format, samples, *settings.columns, *files, **settings.lines)  # type: ignore[arg-type]
 
 
 def _parse_file(shard: dict[str, Any], path: str, name: str) -> FileInfo | None:
@@ -292,33 +319,25 @@ def _parse_file(shard: dict[str, Any], path: str, name: str) -> FileInfo | None:
     limit = MAX_SHARD_BYTES if name.startswith("raw_") else _MAX_INT64
     if type(size) is not int or not 0 <= size <= limit:
         raise _FaultError(f"{path}.bytes", f"an integer from 0 to {limit}", size)
-    if not isinstance(hashes, dict) or not all(isinstance(digest, str) for digest in hashes.values()):
+    if not isinstance(hashes, dict) or not {str}.issuperset(map(type, hashes.values())):
         raise _FaultError(f"{path}.hashes", "an object of hex digests", hashes)
     return FileInfo(basename, size, hashes)
 
 
-def _check_files(files: dict[str, FileInfo | None], settings: _Settings, path: str, shard: dict[str, Any]) -> None:
-    """Refuse files that do not go together, and keys of another format."""
-    if len(files) + 1 != len(_FILE_KEYS & shard.keys()):
-        stray = sorted(_FILE_KEYS & shard.keys() - files.keys() - {"samples"})
-        raise _FaultError(path, "an object with the keys of its format alone", stray or "no samples")
-    if files["zip_data"] is not None and settings.values["compression"] is None:
-        raise _FaultError(f"{path}.zip_data", "null without compression", files["zip_data"].basename)
-    if settings.split and (files["zip_data"] is None) != (files["zip_meta"] is None):
-        raise _FaultError(f"{path}.zip_meta", "there if zip_data is, and only then", files["zip_meta"])
-
-
-def _check_size(files: dict[str, FileInfo | None], samples: int, settings: _Settings, path: str) -> None:
-    """Refuse a count of samples that the raw files have no room for."""
-    offsets_name = "raw_meta" if settings.split else "raw_data"
+def _check_files(files: Sequence[FileInfo | None], samples: int, settings: _Settings, path: str) -> None:
+    """Refuse files that do not go together, and a count of samples that the raw files have no room for."""
+    raw_data, zip_data, *meta = files
+    if zip_data is not None and not settings.compressed:
+        raise _FaultError(f"{path}.zip_data", "null without compression", zip_data.basename)
+    if meta and (zip_data is None) != (meta[1] is None):
+        raise _FaultError(f"{path}.zip_meta", "there if zip_data is, and only then", meta[1])
     # The split formats have the offsets in one file and the samples in the other.
-    at_least = {offsets_name: 8 + 4 * samples}
-    data_bytes = settings.min_sample_bytes * samples
-    at_least["raw_data"] = at_least.get("raw_data", 0) + data_bytes
-    for name, least in at_least.items():
-        file = files[name]
-        if file is not None and file.bytes < least:
-            raise _FaultError(f"{path}.{name}.bytes", f"{least} or more for {samples} samples", file.bytes)
+    table_bytes, data_bytes = 8 + 4 * samples, settings.min_sample_bytes * samples
+    if meta and meta[0] is not None and meta[0].bytes < table_bytes:
+        raise _FaultError(f"{path}.raw_meta.bytes", f"{table_bytes} or more for {samples} samples", meta[0].bytes)
+    least = data_bytes if meta else table_bytes + data_bytes
+    if raw_data is not None and raw_data.bytes < least:
+        raise _FaultError(f"{path}.raw_data.bytes", f"{least} or more for {samples} samples", raw_data.bytes)
 
 
 def _check_distinct_files(shards: Sequence[ShardInfo]) -> None:
@@ -346,18 +365,11 @@ def _parse_settings(own: dict[str, Any], path: str) -> _Settings:
         raise _FaultError(f"{path}.version", f"{VERSION}", own["version"])
     names, encodings, sizes = _parse_columns(own, path)
     least = sum(4 if size is None else size for size in sizes) if form == "mds" else len(own["newline"])
-    values = {
-        "format": form,
-        "column_names": names,
-        "column_encodings": encodings,
-        "column_sizes": sizes,
-        "compression": _parse_compression(own["compression"], path),
-        "hashes": _parse_texts(own["hashes"], f"{path}.hashes"),
-        "size_limit": _parse_size_limit(own["size_limit"], path),
-        "newline": own.get("newline"),
-        "separator": own.get("separator", _SEPARATORS.get(form)),
-    }
-    return _Settings(values, least, form != "mds")
+    compression = _parse_compression(own["compression"], path)
+    hashes = _parse_texts(own["hashes"], f"{path}.hashes")
+    size_limit = _parse_size_limit(own["size_limit"], path)
+    lines = {"newline": own.get("newline"), "separator": own.get("separator", _SEPARATORS.get(form))}
+    return _Settings(form, (names, encodings, sizes, compression, hashes, size_limit), lines, least)
 
 
 def _parse_columns(own: dict[str, Any], path: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int | None, ...]]:

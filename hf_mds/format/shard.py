@@ -1,0 +1,268 @@
+"""Writing shards: samples -> the bytes of raw files. No I/O.
+
+How a sample becomes bytes, and the bytes of samples become files, is a `SampleFormat`; when a shard is full is the
+same for all of them and is `ShardBuilder`'s to say.
+
+The layout of a raw MDS shard, integers little-endian:
+
+    uint32  n                      number of samples
+    uint32  offset[n + 1]          where each sample begins in this file; the last is the file's end
+    bytes   config                 JSON text of the shard's settings
+    bytes   sample[n]              uint32 size of each column whose size varies, then the values
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hf_mds.errors import WriteError
+from hf_mds.format.compression import check_available
+from hf_mds.format.encodings import Encoding, parse_encoding
+from hf_mds.format.hashing import check_hash_names
+from hf_mds.format.index import FileInfo, ShardInfo, settings_to_dict
+from hf_mds.units import parse_bytes
+
+__all__ = ["MDSFormat", "RawFile", "SampleFormat", "ShardBuilder", "ShardOptions"]
+
+MAX_SHARD_BYTES = (1 << 32) - 1
+"""Offsets are uint32: no raw file may be larger, whatever the size limit says."""
+
+DEFAULT_SIZE_LIMIT = 1 << 26
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """What every writer can be told about its shards; checked when made."""
+
+    compression: str | None = None
+    """Algorithm with an optional level ("zstd", "zstd:7"), or None to leave the shards raw."""
+    hashes: Sequence[str] | None = None
+    """Digests to store of every file."""
+    size_limit: int | str | None = DEFAULT_SIZE_LIMIT
+    """Bytes of a shard ("64mb"), of its data file in the split formats; None for as large as the format allows."""
+
+    def __post_init__(self) -> None:
+        if self.compression is not None:
+            check_available(self.compression)
+        object.__setattr__(self, "hashes", check_hash_names(self.hashes or ()))
+        if self.size_limit is not None:
+            limit = parse_bytes(self.size_limit, "size_limit")
+            if not 0 < limit < 1 << 63:
+                raise ValueError(f"size_limit must be 1 byte or more, got {self.size_limit!r}; None means no limit")
+            object.__setattr__(self, "size_limit", limit)
+
+    def to_info(
+        self, form: str, columns: Mapping[str, str], *, newline: str | None = None, separator: str | None = None
+    ) -> ShardInfo:
+        """Return what all shards of a writer have in common, as a shard without samples and files."""
+        names = tuple(sorted(columns))
+        encodings = tuple(columns[name] for name in names)
+        split, nothing = form != "mds", FileInfo("", 0, {})
+        return ShardInfo(
+            format=form,
+            samples=0,
+            column_names=names,
+            column_encodings=encodings,
+            column_sizes=tuple(None if split else parse_encoding(encoding).size for encoding in encodings),
+            compression=self.compression,
+            hashes=tuple(self.hashes or ()),
+            size_limit=None if self.size_limit is None else parse_bytes(self.size_limit),
+            raw_data=nothing,
+            zip_data=None,
+            raw_meta=nothing if split else None,
+            newline=newline,
+            separator=separator,
+        )
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """One file of a shard, before compression."""
+
+    ending: str
+    """Of the file's name: "mds", "json.meta"."""
+    parts: tuple[bytes | bytearray, ...]
+    """The file is these, one after the other."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file."""
+        return sum(map(len, self.parts))
+
+
+class SampleFormat(Protocol):
+    """How samples become shards."""
+
+    @property
+    def info(self) -> ShardInfo:
+        """What all shards have in common."""
+
+    def encode(self, sample: Mapping[str, Any], sample_id: int) -> bytes:
+        """Return the bytes of a sample, or raise WriteError."""
+
+    def limited_bytes(self, num_samples: int, body_bytes: int) -> int:
+        """Return what a shard of so many samples, of so many bytes in all, counts against the size limit."""
+
+    def largest_file_bytes(self, num_samples: int, body_bytes: int) -> int:
+        """Return the size of the largest raw file of such a shard."""
+
+    def files(self, sizes: Sequence[int], body: bytearray) -> tuple[RawFile, ...]:
+        """Return the raw files of a shard: data, then meta where there is one."""
+
+
+class ShardBuilder:
+    """The samples of one shard that is being filled."""
+
+    def __init__(self, form: SampleFormat) -> None:
+        self._form = form
+        self._sizes: list[int] = []
+        self._body = bytearray()
+
+    @property
+    def num_samples(self) -> int:
+        """Samples so far."""
+        return len(self._sizes)
+
+    def fits(self, encoded: bytes) -> bool:
+        """Whether the shard stays within its limit, and the format's, with one more sample."""
+        count, body_bytes = len(self._sizes) + 1, len(self._body) + len(encoded)
+        if self._form.largest_file_bytes(count, body_bytes) > MAX_SHARD_BYTES:
+            return False
+        limit = self._form.info.size_limit
+        return limit is None or self._form.limited_bytes(count, body_bytes) <= limit
+
+    def add(self, encoded: bytes) -> None:
+        """Add a sample; the first may be larger than the limit, never larger than the format allows.
+
+        Raises:
+            WriteError: If the shard's offsets could not reach the end of the sample; the shard is as before.
+        """
+        needed = self._form.largest_file_bytes(len(self._sizes) + 1, len(self._body) + len(encoded))
+        if needed > MAX_SHARD_BYTES:
+            raise WriteError(
+                f"a shard must be at most {MAX_SHARD_BYTES} bytes (its offsets are uint32), "
+                f"got {needed} with a sample of {len(encoded)}; split the sample"
+            )
+        self._sizes.append(len(encoded))
+        self._body += encoded
+
+    def finish(self) -> tuple[RawFile, ...]:
+        """Return the raw files of the shard."""
+        return self._form.files(self._sizes, self._body)
+
+
+class MDSFormat:
+    """Samples of any encodings, in MDS shards."""
+
+    def __init__(self, columns: Mapping[str, str], options: ShardOptions) -> None:
+        """Check the columns: {name: encoding}."""
+        encodings = check_columns(columns, parse_encoding)
+        self.info = options.to_info("mds", columns)
+        self._columns = [(name, encodings[name]) for name in self.info.column_names]
+        self._names = frozenset(self.info.column_names)
+        self._sizes = struct.Struct(f"<{self.info.column_sizes.count(None)}I")
+        self._config = encode_config(self.info)
+
+    def encode(self, sample: Mapping[str, Any], sample_id: int) -> bytes:
+        """Return the sizes of the columns that vary, then the values of all.
+
+        Raises:
+            WriteError: If a value cannot be stored exactly, or the sample's keys are not the columns.
+        """
+        check_keys(sample, self._names, sample_id)
+        values = [encode_value(encoding, sample[name], name, sample_id) for name, encoding in self._columns]
+        sizes = [
+            len(value) for value, (_, encoding) in zip(values, self._columns, strict=True) if encoding.size is None
+        ]
+        try:
+            return b"".join([self._sizes.pack(*sizes), *values])
+        except struct.error:
+            raise WriteError(
+                f"sample {sample_id}: every value must be below 4 GiB, got values of {sizes} bytes; split the sample"
+            ) from None
+
+    def limited_bytes(self, num_samples: int, body_bytes: int) -> int:
+        """Return the size of the shard."""
+        return 8 + 4 * num_samples + len(self._config) + body_bytes
+
+    largest_file_bytes = limited_bytes
+
+    def files(self, sizes: Sequence[int], body: bytearray) -> tuple[RawFile, ...]:
+        """Return the shard's one file."""
+        first = 8 + 4 * len(sizes) + len(self._config)
+        return (RawFile("mds", (encode_offsets(sizes, first), self._config, body)),)
+
+
+def encode_config(info: ShardInfo) -> bytes:
+    """Return the settings that a shard's own file holds."""
+    return json.dumps(settings_to_dict(info), sort_keys=True).encode()
+
+
+def encode_offsets(sizes: Sequence[int], first: int) -> bytes:
+    """Return uint32 n and offset[n + 1] of samples that begin at `first`."""
+    offsets = np.zeros(len(sizes) + 2, np.int64)
+    offsets[0], offsets[1] = len(sizes), first
+    offsets[2:] = first + np.cumsum(np.array(sizes, np.int64))
+    return offsets.astype("<u4").tobytes()
+
+
+def encode_value(encoding: Encoding, value: Any, name: str, sample_id: int) -> bytes:
+    """Return the bytes of a value, or raise WriteError with column and sample."""
+    try:
+        return encoding.encode(value)
+    except (TypeError, ValueError) as error:
+        raise WriteError(f"sample {sample_id}: column {name!r} ({encoding.name}): {error}") from error
+
+
+def check_keys(sample: Mapping[str, Any], names: frozenset[str], sample_id: int) -> None:
+    """Refuse a sample that is no mapping of exactly the columns."""
+    if not isinstance(sample, Mapping):
+        raise WriteError(f"sample {sample_id}: must be a dict of column and value, got {type(sample).__name__}")
+    if sample.keys() == names:
+        return
+    faults = {"unknown": set(sample) - names, "missing": names - set(sample)}
+    got = "; ".join(f"{what} {sorted(map(repr, keys))}".replace('"', "") for what, keys in faults.items() if keys)
+    raise WriteError(f"sample {sample_id}: keys must be the columns {sorted(names)}, got {got}")
+
+
+def check_columns(columns: Mapping[str, str], parse: Callable[[str], Encoding]) -> dict[str, Encoding]:
+    """Return the encodings of a writer's columns.
+
+    Raises:
+        TypeError: If columns are no mapping of text to text.
+        ValueError: If there are none, a name is empty or no UTF-8, two are equal after Unicode normalisation (they look
+            the same, and many stores and tools treat them as one), or an encoding is unknown.
+    """
+    if not isinstance(columns, Mapping) or not all(isinstance(item, str) for pair in columns.items() for item in pair):
+        raise TypeError(f"columns must be a dict of name and encoding, got {columns!r}")
+    if not columns:
+        raise ValueError("columns must be one or more, got none")
+    _check_names(columns)
+    encodings = {}
+    for name, encoding in columns.items():
+        try:
+            encodings[name] = parse(encoding)
+        except ValueError as error:
+            raise ValueError(f"columns[{name!r}]: {error}") from None
+    return encodings
+
+
+def _check_names(names: Iterable[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError(f"columns must have names that UTF-8 can hold, got {name!r}") from None
+        if not name:
+            raise ValueError("columns must have names, got an empty one")
+        other = seen.setdefault(unicodedata.normalize("NFC", name), name)
+        if other != name:
+            raise ValueError(f"columns must differ after Unicode normalisation, got {other!a} and {name!a}; rename one")
