@@ -132,7 +132,10 @@ def row_bytes(shards: Shards, shard_ids: NDArray[np.int64], rows: NDArray[np.int
     sizes = np.zeros(len(rows), np.int64)
     for slot, shard in enumerate(picked):
         at = np.flatnonzero(slots == slot)
-        sizes[at] = shard.row_bytes(rows[at])
+        if isinstance(shard, Shard):
+            sizes[at] = sample_spans([shard], np.zeros(len(at), np.int64), rows[at])[2]
+        else:
+            sizes[at] = [shard.sample_bytes(row).nbytes for row in rows[at].tolist()]
     return sizes
 
 
@@ -164,17 +167,16 @@ def _gather_mixed(
     """Gather from shards of several layouts or formats: each kind by itself, then all into order."""
     groups: dict[Any, list[int]] = {}
     for slot, shard in enumerate(picked):
-        groups.setdefault(shard.layout if isinstance(shard, Shard) else slot, []).append(slot)
+        kind = shard.layout if isinstance(shard, Shard) else (shard.info.column_names, shard.info.column_encodings)
+        groups.setdefault(kind, []).append(slot)
     parts, places = [], []
     for group in groups.values():
         new_slots = np.full(len(picked), -1, np.int64)
         new_slots[group] = np.arange(len(group))
         at = np.flatnonzero(new_slots[slots] >= 0)
         chosen = [picked[slot] for slot in group]
-        if isinstance(chosen[0], Shard):
-            parts.append(_gather_alike(chosen, new_slots[slots[at]], rows[at], columns))
-        else:
-            parts.append(_gather_lines(chosen[0], rows[at], columns))
+        gather_group = _gather_alike if isinstance(chosen[0], Shard) else _gather_lines
+        parts.append(gather_group(chosen, new_slots[slots[at]], rows[at], columns))
         places.append(at)
         if parts[-1].schema != parts[0].schema:
             first = picked[next(iter(groups.values()))[0]]
@@ -194,16 +196,19 @@ def _schema_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
-def _gather_lines(shard: LineShard, rows: NDArray[np.int64], columns: tuple[str, ...]) -> pa.RecordBatch:
-    schema = arrow_schema(shard.info, columns)
-    values = shard.columns(rows, columns)
-    arrays = []
-    for field in schema:
-        try:
-            arrays.append(pa.array(values[field.name], field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise FormatError(f"{shard.where}: column {field.name!r}: values must fit {field.type}: {error}") from error
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _gather_lines(
+    shards: Sequence[LineShard], slots: NDArray[np.int64], rows: NDArray[np.int64], columns: tuple[str, ...]
+) -> pa.RecordBatch:
+    """Gather from shards of lines of the same columns, which are parsed one by one."""
+    schema = arrow_schema(shards[0].info, columns)
+    values: dict[str, list[Any]] = {name: [None] * len(rows) for name in columns}
+    for slot, shard in enumerate(shards):
+        at = np.flatnonzero(slots == slot)
+        for name, found in shard.columns(rows[at], columns).items():
+            column = values[name]
+            for place, value in zip(at.tolist(), found, strict=True):
+                column[place] = value
+    return pa.RecordBatch.from_arrays([pa.array(values[field.name], field.type) for field in schema], schema=schema)
 
 
 # ---- MDS shards of one layout
