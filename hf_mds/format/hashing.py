@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import xxhash
 
 from hf_mds.errors import FormatError
 
-__all__ = ["Hasher", "check_hash_names", "hash_bytes", "hash_names", "new_hasher"]
+__all__ = ["Hasher", "check_hash_names", "hash_bytes", "hash_names", "hash_parts", "new_hasher"]
 
 _XXHASH = {
     "xxh32": xxhash.xxh32,
@@ -24,7 +25,7 @@ _XXHASH = {
 class Hasher(Protocol):
     """What hashlib's and xxhash's objects have in common."""
 
-    def update(self, data: bytes | memoryview, /) -> None:
+    def update(self, data: bytes | bytearray | memoryview, /) -> None:
         """Add bytes."""
 
     def hexdigest(self) -> str:
@@ -80,3 +81,12 @@ def hash_bytes(name: str, data: bytes | memoryview) -> str:
     hasher = new_hasher(name)
     hasher.update(data)
     return hasher.hexdigest()
+
+
+def hash_parts(names: Iterable[str], parts: Sequence[bytes | bytearray]) -> dict[str, str]:
+    """Return {name: hex digest} of the bytes of all parts together."""
+    hashers = {name: new_hasher(name) for name in names}
+    for hasher in hashers.values():
+        for part in parts:
+            hasher.update(part)
+    return {name: hasher.hexdigest() for name, hasher in hashers.items()}

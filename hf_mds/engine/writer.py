@@ -1,0 +1,290 @@
+"""Samples -> shards -> index.json, in a local folder or a remote one.
+
+    with MDSWriter(columns={"text": "str"}, out="s3://bucket/c4", compression="zstd") as writer:
+        for text in texts:
+            writer.write({"text": text})
+
+The writers take what those of the same name in mosaicml-streaming take, and write the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from hf_mds.engine.outbox import Location, Outbox, WriteOptions
+from hf_mds.errors import WriteError
+from hf_mds.format.compression import compress, extension_of
+from hf_mds.format.hashing import hash_parts
+from hf_mds.format.index import FileInfo, Index, ShardInfo
+from hf_mds.format.lines import LineFormat
+from hf_mds.format.shard import DEFAULT_SIZE_LIMIT, MDSFormat, RawFile, SampleFormat, ShardBuilder, ShardOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "SampleWriter", "TSVWriter", "XSVWriter"]
+
+logger = logging.getLogger(__name__)
+
+Out = Location | tuple[Location, Location]
+
+
+class SampleWriter:
+    """Writes samples of any format; holds about one shard in memory. Not to be shared between threads.
+
+    As a context manager it commits the dataset at the end, by its index.json. After an exception inside the `with`
+    there is no index, the error goes on with a note of how far the writer had come, and what is written stays where it
+    is (except for local files that were only on their way to a remote).
+    """
+
+    def __init__(self, form: SampleFormat, out: Out, options: WriteOptions) -> None:
+        self._format = form
+        self._outbox = Outbox(out, options)
+        self._builder = ShardBuilder(form)
+        self._shards: list[ShardInfo] = []
+        self._num_samples = 0
+        self._state = "open"
+
+    @property
+    def local(self) -> str:
+        """The local folder; a temporary one if `out` is remote."""
+        return str(self._outbox.local)
+
+    @property
+    def remote(self) -> str | None:
+        """The remote folder, if there is one."""
+        return None if self._outbox.remote is None else self._outbox.remote.url
+
+    @property
+    def num_samples(self) -> int:
+        """Samples written so far."""
+        return self._num_samples
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.finish()
+        elif self._state in ("open", "failed"):
+            self._abort(error)
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Add a sample: {column: value}.
+
+        Raises:
+            WriteError: If a value cannot be stored exactly, or the keys are not the columns (the sample is left out,
+                and the writer can go on); or if the writer is finished.
+            OSError: If a shard could not be stored; the writer is at its end then.
+        """
+        self._check_open("written to")
+        encoded = self._format.encode(sample, self._num_samples)
+        try:
+            if self._builder.num_samples and not self._builder.fits(encoded):
+                self._flush()
+            self._add(encoded)
+        except WriteError:
+            raise
+        except BaseException:
+            self._state = "failed"
+            raise
+
+    def finish(self) -> None:
+        """Write the last shard, wait for the uploads, and commit by writing index.json. A second call does nothing.
+
+        Raises:
+            OSError: If something could not be stored; there is no index then.
+            WriteError: If the writer had failed before.
+        """
+        if self._state == "finished":
+            return
+        self._check_open("finished")
+        self._state = "failed"
+        try:
+            if self._builder.num_samples:
+                self._flush()
+            self._outbox.commit(Index(tuple(self._shards)).to_json())
+        except BaseException as error:
+            self._abort(error)
+            raise
+        self._state = "finished"
+
+    def _check_open(self, what: str) -> None:
+        if self._state != "open":
+            raise WriteError(f"{self._outbox.where}: a writer must be open to be {what}, got one that is {self._state}")
+
+    def _add(self, encoded: bytes) -> None:
+        try:
+            self._builder.add(encoded)
+        except WriteError as error:
+            raise WriteError(f"sample {self._num_samples}: {error}") from None
+        self._num_samples += 1
+
+    def _flush(self) -> None:
+        """Store the shard that is full, and begin another."""
+        number, builder = len(self._shards), self._builder
+        files = [self._store(file, f"shard.{number:05}.{file.ending}") for file in builder.finish()]
+        (raw_data, zip_data), *meta = files
+        raw_meta, zip_meta = meta[0] if meta else (None, None)
+        self._shards.append(
+            replace(
+                self._format.info,
+                samples=builder.num_samples,
+                raw_data=raw_data,
+                zip_data=zip_data,
+                raw_meta=raw_meta,
+                zip_meta=zip_meta,
+            )
+        )
+        self._builder = ShardBuilder(self._format)
+
+    def _store(self, file: RawFile, name: str) -> tuple[FileInfo, FileInfo | None]:
+        """Put a file into the outbox, compressed if so asked; return what the index says of it."""
+        info = self._format.info
+        raw = FileInfo(name, file.nbytes, hash_parts(info.hashes, file.parts))
+        if info.compression is None:
+            self._outbox.put(name, file.parts)
+            return raw, None
+        data = compress(info.compression, b"".join(file.parts))
+        zipped = FileInfo(f"{name}.{extension_of(info.compression)}", len(data), hash_parts(info.hashes, [data]))
+        self._outbox.put(zipped.basename, [data])
+        return raw, zipped
+
+    def _abort(self, error: BaseException) -> None:
+        """Give up, and say with the error how far the writer had come."""
+        self._state = "aborted"
+        self._outbox.close()
+        stored = sum(shard.samples for shard in self._shards)
+        note = (
+            f"hf_mds: {self._outbox.where} has no index.json and is no dataset: the writer stopped after "
+            f"{self._num_samples} samples, {stored} of them in {len(self._shards)} finished shards"
+        )
+        if sys.version_info >= (3, 11):
+            error.add_note(note)
+        else:
+            logger.error(note)
+
+
+class MDSWriter(SampleWriter):
+    """Writes MDS shards.
+
+    Args:
+        columns: {name: encoding}.
+        out: Folder of the dataset: a path, a URL that fsspec knows (shards are then made in a temporary folder and
+            uploaded), or a (local, remote) pair.
+        keep_local: See `WriteOptions`, as for `options`.
+        compression: See `ShardOptions`, as for `hashes` and `size_limit`.
+        hashes: Digests to store of every file.
+        size_limit: Bytes of a shard, or None.
+        options: exist_ok, progress_bar, max_workers, retry, storage_options.
+
+    Raises:
+        TypeError, ValueError: If an argument is wrong.
+        FileExistsError: If there is something in `out` already, unless exist_ok.
+        StorageError: If another writer is at work in the same local folder.
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Mapping[str, str],
+        out: Out,
+        keep_local: bool = False,
+        compression: str | None = None,
+        hashes: Sequence[str] | None = None,
+        size_limit: int | str | None = DEFAULT_SIZE_LIMIT,
+        **options: Any,
+    ) -> None:
+        shards = ShardOptions(compression, hashes, size_limit)
+        super().__init__(MDSFormat(columns, shards), out, _write_options(keep_local, options))
+
+
+class JSONWriter(SampleWriter):
+    """Writes JSON lines; columns are "str", "int" or "float". The other arguments are those of `MDSWriter`.
+
+    Args:
+        columns: {name: encoding}.
+        newline: Ends every line.
+        out: As for `MDSWriter`.
+        keep_local: As for `MDSWriter`.
+        options: As for `MDSWriter`, and compression, hashes and size_limit.
+    """
+
+    def __init__(
+        self, *, columns: Mapping[str, str], newline: str = "\n", out: Out, keep_local: bool = False, **options: Any
+    ) -> None:
+        form = LineFormat("json", columns, _shard_options(options), newline=newline)
+        super().__init__(form, out, _write_options(keep_local, options))
+
+
+class XSVWriter(SampleWriter):
+    """Writes values with a separator of one's own between them; see `JSONWriter`.
+
+    Args:
+        columns: {name: "str", "int" or "float"}.
+        separator: Stands between the values of a line.
+        newline: Ends every line.
+        out: As for `MDSWriter`.
+        keep_local: As for `MDSWriter`.
+        options: As for `MDSWriter`, and compression, hashes and size_limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Mapping[str, str],
+        separator: str,
+        newline: str = "\n",
+        out: Out,
+        keep_local: bool = False,
+        **options: Any,
+    ) -> None:
+        if separator is None:
+            raise TypeError("separator must be text, got None")
+        form = LineFormat("xsv", columns, _shard_options(options), newline=newline, separator=separator)
+        super().__init__(form, out, _write_options(keep_local, options))
+
+
+class CSVWriter(SampleWriter):
+    """Writes values with a comma between them, without quoting; arguments as for `JSONWriter`."""
+
+    def __init__(
+        self, *, columns: Mapping[str, str], newline: str = "\n", out: Out, keep_local: bool = False, **options: Any
+    ) -> None:
+        form = LineFormat("csv", columns, _shard_options(options), newline=newline, separator=",")
+        super().__init__(form, out, _write_options(keep_local, options))
+
+
+class TSVWriter(SampleWriter):
+    """Writes values with a tab between them, without quoting; arguments as for `JSONWriter`."""
+
+    def __init__(
+        self, *, columns: Mapping[str, str], newline: str = "\n", out: Out, keep_local: bool = False, **options: Any
+    ) -> None:
+        form = LineFormat("tsv", columns, _shard_options(options), newline=newline, separator="\t")
+        super().__init__(form, out, _write_options(keep_local, options))
+
+
+_SHARD_OPTIONS = tuple(option.name for option in fields(ShardOptions))
+_WRITE_OPTIONS = tuple(option.name for option in fields(WriteOptions))
+
+
+def _shard_options(options: Mapping[str, Any]) -> ShardOptions:
+    return ShardOptions(**{name: value for name, value in options.items() if name in _SHARD_OPTIONS})
+
+
+def _write_options(keep_local: bool, options: Mapping[str, Any]) -> WriteOptions:
+    """Return the options that are no shard options; refuse a name that is neither."""
+    given = {name: value for name, value in options.items() if name not in _SHARD_OPTIONS}
+    unknown = sorted(given.keys() - set(_WRITE_OPTIONS))
+    if unknown:
+        known = ", ".join(sorted({*_WRITE_OPTIONS, *_SHARD_OPTIONS}))
+        raise TypeError(f"a writer's options must be among {known}, got {', '.join(unknown)}")
+    return WriteOptions(keep_local=keep_local, **given)
