@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
+    "ArrayColumn": "arrays",
+    "list_array": "arrays",
+    "split_arrays": "arrays",
     "Compression": "compression",
     "compress": "compression",
     "compression_names": "compression",
@@ -15,6 +18,10 @@ _HOME = {
     "Encoding": "encodings",
     "encoding_names": "encodings",
     "parse_encoding": "encodings",
+    "arrow_schema": "gather",
+    "arrow_type": "gather",
+    "name_row": "gather",
+    "row_bytes": "gather",
     "hash_bytes": "hashing",
     "hash_names": "hashing",
     "new_hasher": "hashing",
@@ -29,6 +36,11 @@ _HOME = {
     "MDSFormat": "shard",
     "ShardBuilder": "shard",
     "ShardOptions": "shard",
+    "column_values": "values",
+    "decode_sample": "values",
+    "to_pylist": "values",
+    "Shard": "view",
+    "open_shard": "view",
 }
 """Public name -> module; each module is imported when one of its names is first used."""
 

@@ -66,18 +66,25 @@ class ArrayColumn:
         return self.dtype is not None and bool((self.ndims == 1).all())
 
     def values(self) -> list[NDArray[Any]]:
-        """Return the arrays, each a writable copy of its own."""
+        """Return the arrays, each a writable copy of its own.
+
+        Raises:
+            FormatError: If NumPy cannot make an array of so many dimensions.
+        """
         begins, counts = self.begins.tolist(), self.counts.tolist()
         data, dtype = self.data.data, self.dtype
         if dtype is not None and self.all_flat:
             return [
                 np.frombuffer(data, dtype, count, begin).copy() for begin, count in zip(begins, counts, strict=True)
             ]
-        shapes, ndims = self.shapes.tolist(), self.ndims.tolist()
-        return [
-            np.frombuffer(data, self.dtypes(row), counts[row], begins[row]).reshape(shapes[row][: ndims[row]]).copy()
-            for row in range(len(self))
-        ]
+        shapes = [shape[:ndim] for shape, ndim in zip(self.shapes.tolist(), self.ndims.tolist(), strict=True)]
+        try:
+            return [
+                np.frombuffer(data, self.dtypes(row), counts[row], begins[row]).reshape(shapes[row]).copy()
+                for row in range(len(self))
+            ]
+        except ValueError as error:  # NumPy before 2.0 has 32 dimensions at most, the format 63
+            raise FormatError(f"arrays must have shapes that NumPy can make: {error}") from None
 
 
 def split_arrays(column: pa.BinaryArray, dtype: np.dtype[Any] | None, *, where: Where) -> ArrayColumn:

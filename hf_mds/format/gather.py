@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from hf_mds.errors import FormatError
 from hf_mds.format.encodings import Encoding
+from hf_mds.format.layout import Layout, layout_of
 from hf_mds.format.memory import binary_views, memory_as
-from hf_mds.format.view import Layout, Shard, layout_of, locate_samples, sample_spans
+from hf_mds.format.view import Shard, locate_samples, sample_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

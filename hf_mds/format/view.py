@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from hf_mds.errors import FormatError
-from hf_mds.format.encodings import Encoding, parse_encoding
+from hf_mds.format.layout import Layout, layout_of
 from hf_mds.format.memory import address_of, memory_as
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hf_mds.format.index import ShardInfo
     from hf_mds.format.lines import LineShard
 
-__all__ = ["Layout", "Located", "Shard", "layout_of", "locate_samples", "open_shard", "sample_spans"]
+__all__ = ["Located", "Shard", "locate_samples", "open_shard", "sample_spans"]
 
 Bytes = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of a file; best a memory map."""
@@ -40,65 +40,6 @@ _CONFIG_CACHE_BYTES = 1 << 16
 
 _PAIR = np.dtype("<u8")  # two neighbours of the offset table, read as one
 _WORD = np.dtype("<u4")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Layout:
-    """Where the columns of a shard lie in a sample; one object for all shards of the same columns.
-
-    A sample is `4 * num_varying` bytes of sizes, then the values in column order.
-    """
-
-    names: tuple[str, ...]
-    encodings: tuple[Encoding, ...]
-    num_varying: int
-    """Columns whose size varies, each with a size word in the sample's head."""
-    fixed_before: tuple[int, ...]
-    """Per column: bytes of the head and of the fixed-size columns before it."""
-    varying_before: tuple[int, ...]
-    """Per column: how many columns of varying size lie before it."""
-    min_bytes: int
-    """Bytes of the head and of all fixed-size columns: the least that a sample takes."""
-
-    def index_of(self, name: str) -> int:
-        """Return the position of a column, or raise ValueError naming those there are."""
-        try:
-            return self.names.index(name)
-        except ValueError:
-            raise ValueError(f"columns must be among {list(self.names)}, got {name!r}") from None
-
-
-@lru_cache(maxsize=1024)
-def layout_of(names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[int | None, ...]) -> Layout:
-    """Return the layout of a shard's columns, the same object for equal arguments.
-
-    Raises:
-        FormatError: If the three disagree in length, a name occurs twice, an encoding is unknown, or a size is not
-            the encoding's.
-    """
-    if not len(names) == len(encodings) == len(sizes) or len(set(names)) != len(names) or not names:
-        raise FormatError(
-            "column_names must be one or more different names with one encoding and one size each, got "
-            f"names {list(names)}, encodings {list(encodings)}, sizes {list(sizes)}; the index is damaged"
-        )
-    try:
-        parsed = tuple(parse_encoding(encoding) for encoding in encodings)
-    except ValueError as error:
-        raise FormatError(f"column_encodings must be known encodings: {error}") from error
-    for name, encoding, size in zip(names, parsed, sizes, strict=True):
-        if encoding.size != size:
-            raise FormatError(
-                f"column {name!r}: column_sizes must be {encoding.size} for encoding {encoding.name!r}, got {size}; "
-                "the index is damaged"
-            )
-    num_varying = sum(size is None for size in sizes)
-    fixed_before, varying_before, fixed, varying = [], [], 4 * num_varying, 0
-    for size in sizes:
-        fixed_before.append(fixed)
-        varying_before.append(varying)
-        fixed += size or 0
-        varying += size is None
-    return Layout(names, parsed, num_varying, tuple(fixed_before), tuple(varying_before), fixed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -75,7 +75,7 @@ def test_shards_larger_than_an_int32_reaches(maker: Any) -> None:
     config = maker.data({"v": "bytes"}, [])[8:]
     begin = 8 + 4 * len(sizes) + len(config)
     offsets = np.cumsum([begin, *(size + 4 for size in sizes.values())])
-    data[: begin] = np.uint32(len(sizes)).tobytes() + offsets.astype("<u4").tobytes() + config
+    data[:begin] = np.uint32(len(sizes)).tobytes() + offsets.astype("<u4").tobytes() + config
     for offset, size in zip(offsets, sizes.values(), strict=False):
         data[offset : offset + 4] = np.uint32(size).tobytes()
     for row, text in ((1, b"beyond" * 17), (3, b"the end" * 6)):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hf_mds.errors import FormatError
-from hf_mds.format.view import layout_of, open_shard
+from hf_mds.format.layout import layout_of
+from hf_mds.format.view import open_shard
 
 COLUMNS = {"a": "str", "b": "int", "c": "bytes", "d": "ndarray:uint8:3", "é": "str"}
 SAMPLES = [
