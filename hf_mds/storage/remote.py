@@ -23,6 +23,19 @@ __all__ = ["Remote"]
 
 T = TypeVar("T")
 
+_VERSION_KEYS = (
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "generation",
+    "created",
+    "ETag",
+    "etag",
+    "blob_id",
+)
+"""Under what names the filesystems of fsspec give the time or the identity of a file's content."""
+
 _SLOWEST_UPLOAD = 256 << 10  # bytes a second; a put whose client shows no progress may take this long
 
 
@@ -202,6 +215,16 @@ class Remote:
         size = self._info(path).get("size")
         return int(size) if size is not None else None
 
+    def version(self, path: str) -> str:
+        """Return a text that differs once a file has been written again, or "" where the store tells nothing.
+
+        It holds what the store knows of the time of writing before what it knows of the content, since the content of
+        an index may stay the same while its shards change.
+        """
+        info = self._info(path)
+        found = [f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key) is not None]
+        return ";".join(found)
+
     def list_files(self, path: str = "") -> list[str]:
         """Return the files below `path`, at any depth, relative to this folder and sorted; [] if there is no folder."""
         if self.local_path is not None:
@@ -217,7 +240,7 @@ class Remote:
     def _info(self, path: str) -> Mapping[str, Any]:
         if self.local_path is not None:
             file = self._local_file(path)
-            return local.located("look at", file, lambda: {"size": file.stat().st_size})
+            return local.located("look at", file, lambda: _local_info(file.stat()))
         found = self._attempts("look at", path).run(lambda: self._call("info", path, fresh=True))
         return found if isinstance(found, Mapping) else {}
 
@@ -302,6 +325,10 @@ class _Opened:
     def give_back(self, lent: tuple[Any, str]) -> None:
         if self.shared is None:
             self.idle.append(lent)
+
+
+def _local_info(stat: os.stat_result) -> Mapping[str, Any]:
+    return {"size": stat.st_size, "mtime": stat.st_mtime_ns}
 
 
 def _join_root(root: str, path: str) -> str:

@@ -1,0 +1,105 @@
+"""Locks that die with their process: flock on files that exist only while somebody holds them.
+
+The kernel releases a lock however its process ends, so a kill needs no clean-up and a pid is never asked about (pids
+mean nothing across containers that share a folder). The file is deleted by its holder, under the lock; who opened it
+before and gets the lock after that sees that the name no longer leads to his file, and starts again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+__all__ = ["STEADY", "NameLock", "is_shared", "share"]
+
+# Held while this process is in a state that a forked child must not inherit: a lock half taken, SQLite at work.
+STEADY = threading.RLock()
+_HELD: set[int] = set()  # descriptors of the locks of this process
+
+
+def _close_inherited() -> None:
+    """Close a child's copies of the locks: while they are open, the death of the parent would not release them."""
+    for descriptor in _HELD:
+        os.close(descriptor)
+    _HELD.clear()
+    STEADY.release()
+
+
+os.register_at_fork(before=STEADY.acquire, after_in_parent=STEADY.release, after_in_child=_close_inherited)
+
+
+class NameLock:
+    """An exclusive lock on a name in a folder, between all threads and processes of this machine."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def try_acquire(cls, folder: Path, name: str) -> NameLock | None:
+        """Return the lock, or None if somebody holds it.
+
+        Raises:
+            OSError: If the folder is not there or not writable.
+        """
+        path = folder / f"{name}.lock"
+        while True:
+            with STEADY:
+                # Reading is enough for flock, so that users with different umasks can share a folder.
+                descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(descriptor)
+                    return None
+                except OSError:
+                    os.close(descriptor)
+                    raise
+                if _leads_to(path, descriptor):
+                    _HELD.add(descriptor)
+                    return cls(path, descriptor)
+                os.close(descriptor)
+
+    def release(self) -> None:
+        """Delete the file and release the lock; in a forked child, do nothing."""
+        with STEADY:
+            if self._descriptor in _HELD:
+                _HELD.discard(self._descriptor)
+                try:
+                    self._path.unlink(missing_ok=True)
+                finally:
+                    os.close(self._descriptor)
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def share(descriptor: int) -> None:
+    """Mark an open file as in use, until it and every memory map of it are closed; best effort."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return
+
+
+def is_shared(path: Path) -> bool:
+    """Whether any process has the file open and marked by `share`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
