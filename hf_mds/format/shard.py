@@ -228,7 +228,7 @@ def check_keys(sample: Mapping[str, Any], names: frozenset[str], sample_id: int)
     if sample.keys() == names:
         return
     faults = {"unknown": set(sample) - names, "missing": names - set(sample)}
-    got = "; ".join(f"{what} {sorted(map(repr, keys))}".replace('"', "") for what, keys in faults.items() if keys)
+    got = "; ".join(f"{what} {sorted(keys, key=str)}" for what, keys in faults.items() if keys)
     raise WriteError(f"sample {sample_id}: keys must be the columns {sorted(names)}, got {got}")
 
 
