@@ -8,6 +8,7 @@ global batch that is still to come. Batching "random" has one pool of all stream
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -131,21 +132,26 @@ class _Stratified:
     setting: Setting
     partitions: tuple[Partition, ...]
     portions: NDArray[np.int64]  # samples of each stream in a global batch
+    num_filled_rows: int  # global batches that all streams can fill, seen ones counted
 
     @classmethod
     def plan(cls, setting: Setting) -> _Stratified:
         partitions = tuple(setting.partition(count, num_nodes=1, batch_size=1) for count in setting.choose)
-        return cls(setting, partitions, _portions(setting))
-
-    @property
-    def _num_filled_rows(self) -> int:
-        """Global batches that all streams can fill, seen ones counted."""
-        counts = [len_of(partition) for partition in self.partitions]
-        return int((np.array(counts) // self.portions).min())
+        portions = _portions(setting)
+        counts = [
+            _num_filled(partition) // portion for partition, portion in zip(partitions, portions.tolist(), strict=True)
+        ]
+        if not min(counts):
+            warnings.warn(
+                f"plan_epoch: streams[{counts.index(0)}] cannot fill its portion of one global batch of "
+                f"{setting.row_size}, so that the epoch is empty; lower batch_size or raise the stream's weight",
+                stacklevel=5,
+            )
+        return cls(setting, partitions, portions, min(counts))
 
     @property
     def num_rows(self) -> int:
-        return self.setting.rows_to_come(self._num_filled_rows)
+        return self.setting.rows_to_come(self.num_filled_rows)
 
     def locate(self, slots: NDArray[np.int64]) -> Located:
         row, rest = np.divmod(slots, self.setting.row_size)
@@ -153,10 +159,10 @@ class _Stratified:
         ends = np.cumsum(self.portions)
         pools = np.searchsorted(ends, rest, side="right")
         index = row * self.portions[pools] + rest - (ends - self.portions)[pools]
-        return np.where(row < self._num_filled_rows, pools, -1), index
+        return np.where(row < self.num_filled_rows, pools, -1), index
 
 
-def len_of(partition: Partition) -> int:
+def _num_filled(partition: Partition) -> int:
     """Return how many slots of a partition with batches of one sample are not empty."""
     return partition.num_full_rows * partition.row_size
 
@@ -225,7 +231,7 @@ class _DevicePerStream:
         partitions = tuple(
             setting.partition(count, num_nodes=canonical_nodes, batch_size=1) for count in setting.choose
         )
-        counts = [len_of(partition) // nodes // setting.batch_size for partition in partitions]
+        counts = [_num_filled(partition) // nodes // setting.batch_size for partition in partitions]
         _check_filled(counts, f"a batch of {setting.batch_size} on every node", "device_per_stream")
         num_batches = sum(counts) + setting.world.num_ranks - sum(counts) % setting.world.num_ranks
         streams = np.full((nodes, num_batches), -1, np.int64)

@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,6 +233,10 @@ class EpochPlan:
         self.shape = (world.num_nodes, world.ranks_per_node, world.workers_per_rank, batches, spec.batch_size)
         self._prepared: tuple[int, int] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without what it remembers, which may be large.
+        return plan_epoch, (self.spec, self.world, self.epoch, self.sample_in_epoch)
+
     def __repr__(self) -> str:
         return f"EpochPlan(epoch={self.epoch}, sample_in_epoch={self.sample_in_epoch}, shape={self.shape})"
 
@@ -244,6 +249,11 @@ class EpochPlan:
     def global_batch_size(self) -> int:
         """Samples of one step of all ranks, a replicated sample counted once."""
         return self.world.num_ranks * self.spec.batch_size
+
+    def digest(self) -> str:
+        """Return a SHA-256, in hex, of all that the order depends on: a name for what is made from this plan."""
+        world = (self.world.num_nodes, self.world.ranks_per_node, self.world.workers_per_rank)
+        return hashlib.sha256(repr((self.spec.digest(), world, self.epoch, self.sample_in_epoch)).encode()).hexdigest()
 
     def ids(self, node: int, rank: int, worker: int) -> NDArray[np.int64]:
         """Return one worker's ids, those of `to_array()[node, rank, worker]`, without making the others'.
@@ -262,8 +272,7 @@ class EpochPlan:
         for name, index, count in zip(("node", "rank", "worker"), (node, rank, worker), self.shape[:3], strict=True):
             if not 0 <= index < count:
                 raise IndexError(f"EpochPlan.ids: {name} must be from 0 to {count - 1}, got {index}")
-        if self._prepared != (node, rank):
-            self._prepare_rank(node, rank)
+        self.prepare(node, rank)
         return self._take(self._slots(node, rank, worker))
 
     def to_array(self) -> NDArray[np.int64]:
@@ -288,12 +297,15 @@ class EpochPlan:
         for streams, size, partition in zip(members, blocks, self._layout.partitions, strict=True):
             shuffle = Shuffle(spec.shuffle_algo, nodes, spec.shuffle_seed, self.epoch, size)
             if spec.shuffle:
-                shuffle.check(partition.num_samples)
+                shuffle.check(partition.num_samples, least_block=int(spec.batching_method == "device_per_stream"))
             pools.append(_Pool(spec, streams, partition, shuffle))
         return tuple(pools)
 
-    def _prepare_rank(self, node: int, rank: int) -> None:
-        """Shuffle what the workers of a rank need."""
+    def prepare(self, node: int, rank: int) -> None:
+        """Shuffle what the workers of a rank need, unless that is done; before a fork, so that they share it."""
+        if self._prepared == (node, rank):
+            return
+        self._prepared = None
         needs: list[list[NDArray[np.int64]]] = [[] for _ in self._pools]
         for worker in range(self.world.workers_per_rank):
             pools, slots = self._layout.locate(self._slots(node, rank, worker))

@@ -19,6 +19,9 @@ def small_dtype(stop: int) -> type[np.signedinteger]:
     return np.int32 if stop <= np.iinfo(np.int32).max else np.int64
 
 
+_CHUNK = 1 << 20  # picks looked at together, which bounds memory
+
+
 def plan_draws(
     sizes: NDArray[np.int64], choose: int, granularity: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
@@ -38,18 +41,23 @@ def plan_draws(
     draws = sizes * times
     if not missing:
         return draws
+    granularity = min(granularity, int(sizes.max()))
     picks_per_shard = -(-sizes // granularity)
     pick_ends = np.cumsum(picks_per_shard)
+    pick_sizes = np.full(pick_ends[-1], granularity, np.min_scalar_type(granularity))
+    pick_sizes[pick_ends - 1] = sizes - (picks_per_shard - 1) * granularity  # the last of a shard has the rest
     # The same draws as generator.permutation(count), in half the memory.
-    picks = np.arange(pick_ends[-1], dtype=small_dtype(int(pick_ends[-1])))
-    generator.shuffle(picks)
-    picks = picks[:missing]  # a pick holds at least one sample
-    shards = np.searchsorted(pick_ends, picks, side="right")
-    index_in_shard = picks - (pick_ends - picks_per_shard)[shards]
-    pick_sizes = np.minimum(sizes[shards] - index_in_shard * granularity, granularity)
-    before = np.cumsum(pick_sizes) - pick_sizes
-    taken = np.clip(missing - before, 0, pick_sizes)
-    np.add.at(draws, shards, taken)
+    order = np.arange(len(pick_sizes), dtype=small_dtype(len(pick_sizes)))
+    generator.shuffle(order)
+    taken = np.zeros_like(pick_sizes)
+    for start in range(0, len(order), _CHUNK):
+        picks = order[start : start + _CHUNK]
+        ends = np.cumsum(pick_sizes[picks], dtype=np.int64)
+        taken[picks] = np.clip(missing - ends + pick_sizes[picks], 0, pick_sizes[picks])
+        missing -= int(ends[-1])
+        if missing <= 0:
+            break
+    draws += np.add.reduceat(taken, pick_ends - picks_per_shard, dtype=np.int64)
     return draws
 
 

@@ -65,7 +65,8 @@ class Permutation:
             index = positions
         else:
             index = positions + self._shifts[nodes_of(positions, self.starts)]
-        return self.values[index].astype(np.int64)
+        taken: NDArray[np.int64] = self.values[index].astype(np.int64)
+        return taken
 
 
 def nodes_of(positions: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -93,8 +94,12 @@ class Shuffle:
     block_size: int
     """About how far, in samples, py1br and py1e spread the samples of a shard."""
 
-    def check(self, num_samples: int) -> None:
+    def check(self, num_samples: int, *, least_block: int = 0) -> None:
         """Refuse what the algorithm cannot do, before any work is done.
+
+        Args:
+            num_samples: Samples to be shuffled.
+            least_block: The least block size that is allowed even where the algorithm makes no use of blocks.
 
         Raises:
             ValueError: If py1e would meet a canonical node without samples, or the blocks are too small.
@@ -104,12 +109,11 @@ class Shuffle:
                 f"plan_epoch: num_canonical_nodes must be at most the number of samples, {num_samples}, with "
                 f"shuffle_algo 'py1e', got {self.num_canonical_nodes}; lower it, or draw more samples of the stream"
             )
-        low, high = self._block_range
-        least = {"py1e": high - low, "py1br": low}.get(self.algo, 1)
-        if num_samples and least < 1:
+        least_block = max(least_block, {"py1e": 1, "py1br": 2}.get(self.algo, 0))
+        if num_samples and self.block_size < least_block:
             raise ValueError(
                 f"plan_epoch: shuffle_block_size, times the stream's proportion unless batching is 'random', must be "
-                f"{2 if self.algo == 'py1br' else 1} or more with shuffle_algo {self.algo!r}, got {self.block_size}"
+                f"{least_block} or more with shuffle_algo {self.algo!r}, got {self.block_size}; raise it"
             )
 
     def permute(self, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64]) -> Permutation:
