@@ -1,1 +1,57 @@
-"""hf_mds: MDS shards for the Hugging Face world."""
+"""hf_mds: stream MDS shards into the Hugging Face world, in an exact, elastic, resumable order.
+
+Importing it teaches `datasets` the name "mds": `load_dataset("mds", data_files="s3://bucket/c4/train/index.json",
+split="train", streaming=True)`. Names below are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hf_mds.autoload import install as _install
+
+if TYPE_CHECKING:
+    from hf_mds.engine.loader import StreamingDataLoader
+    from hf_mds.engine.merge import merge_index
+    from hf_mds.engine.samples import Samples, open
+    from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CSVWriter": "engine.writer",
+    "JSONWriter": "engine.writer",
+    "MDSWriter": "engine.writer",
+    "Samples": "engine.samples",
+    "StreamingDataLoader": "engine.loader",
+    "TSVWriter": "engine.writer",
+    "XSVWriter": "engine.writer",
+    "merge_index": "engine.merge",
+    "open": "engine.samples",
+}
+
+__all__ = [
+    "CSVWriter",
+    "JSONWriter",
+    "MDSWriter",
+    "Samples",
+    "StreamingDataLoader",
+    "TSVWriter",
+    "XSVWriter",
+    "merge_index",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+_install()

@@ -108,8 +108,16 @@ def parse_encoding(name: str) -> Encoding:
 
 
 def _reason(expected: str, value: Any) -> str:
-    text = repr(value)
-    return f"must be {expected}, got {type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"must be {expected}, got {type(value).__name__} {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value for people, in short."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an int that Python does not write as text, or something without an end
+        return "(too long to show)"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _decode_text(data: bytes) -> str:
@@ -158,7 +166,7 @@ def _integer(value: Any) -> int:
 def _encode_integer(value: Any, dtype: DType) -> bytes:
     number, limits = _integer(value), np.iinfo(dtype)
     if not limits.min <= number <= limits.max:
-        raise ValueError(f"must be from {limits.min} to {limits.max} to fit {dtype.name}, got {number}")
+        raise ValueError(f"must be from {limits.min} to {limits.max} to fit {dtype.name}, got {_shown(number)}")
     return number.to_bytes(dtype.itemsize, "little", signed=dtype.kind == "i")
 
 
@@ -168,18 +176,16 @@ def _encode_float(value: Any, dtype: DType) -> bytes:
         value = value[()]
     if type(value) is dtype.type:
         return bytes(value.astype(dtype).tobytes())
-    if isinstance(value, (float, np.float16, np.float32)):
-        number: int | float = float(value)
-    else:
-        number = _number(value)
+    number = float(value) if isinstance(value, (float, np.float16, np.float32)) else _number(value)
     try:
         with np.errstate(over="ignore"):
             stored = np.array(number, dtype)
-    except OverflowError:
-        stored = np.array(math.inf, dtype)
-    if float(stored) != number and not math.isnan(number):
+        exact = float(stored) == number or bool(np.isnan(stored))
+    except OverflowError:  # an int beyond any float
+        exact = False
+    if not exact:
         raise ValueError(
-            f"must be a number that {dtype.name} holds exactly, got {value!r}; "
+            f"must be a number that {dtype.name} holds exactly, got {_shown(value)}; "
             f"round it yourself: np.{dtype.name}(value)"
         )
     return stored.tobytes()

@@ -58,14 +58,25 @@ def _decode_pil(data: bytes) -> Image:
     if mode_bytes > len(data) - 12 or not mode.isascii():
         raise FormatError(f"a pil image's mode must be the name of one of Pillow's, got {mode[:16]!r}")
     pixels = data[12 + mode_bytes :]
-    # Pillow allocates the image before it looks at the pixels, and no mode has less than a bit a pixel.
-    if width * height > 8 * len(pixels):
-        raise FormatError(f"a pil image of {width} x {height} must have as many pixels, got {len(pixels)} bytes")
     try:
+        # Pillow makes the image before it looks at the pixels, and takes more of them than it needs.
+        expected = _num_pixel_bytes(mode.decode(), width, height)
+        if len(pixels) != expected:
+            raise ValueError(f"its pixels take {expected} bytes, not {len(pixels)}")
         image: Image = _pillow().frombytes(mode.decode(), (width, height), pixels)
     except (ValueError, KeyError, TypeError, MemoryError) as error:
         raise FormatError(f"a pil image must be one of {width} x {height}, mode {mode.decode()!r}: {error}") from None
     return image
+
+
+def _num_pixel_bytes(mode: str, width: int, height: int) -> int:
+    """Return the length of `Image.tobytes()`; KeyError for a mode that Pillow does not have."""
+    from PIL import ImageMode
+
+    described = ImageMode.getmode(mode)
+    if mode == "1":
+        return (width + 7) // 8 * height
+    return width * height * len(described.bands) * np.dtype(described.typestr).itemsize
 
 
 def _encode_file(value: Any, file_format: str) -> bytes:
@@ -154,6 +165,24 @@ def _pack(numbers: Sequence[int]) -> bytes:
 
 
 def _decode_images(data: bytes, decode: Callable[[bytes], Any], header: bytes) -> list[Any]:
+    return [_decode_item(item, row, decode) for row, item in enumerate(_split_images(data, header))]
+
+
+def split_images(name: str, data: bytes) -> tuple[str, list[bytes]]:
+    """Return the encoding of the images in a list, and each image's stored bytes.
+
+    Args:
+        name: Encoding of the list, such as "list[jpeg]".
+        data: A stored value.
+
+    Raises:
+        FormatError: If it is no list of images; gives the bare reason.
+    """
+    item = name[5:-1] if name.startswith("list[") else "jpeg"
+    return item, _split_images(data, bytes(4) if name.startswith("list[") else b"")
+
+
+def _split_images(data: bytes, header: bytes) -> list[bytes]:
     start = len(header) + 4
     if len(data) < start or data[: len(header)] != header:
         raise FormatError(f"a list of images must begin with {header!r} and their number, got {data[:8]!r}")
@@ -165,10 +194,7 @@ def _decode_images(data: bytes, decode: Callable[[bytes], Any], header: bytes) -
     ends = begin + np.cumsum(sizes)
     if int(sizes.sum()) != len(data) - begin:
         raise FormatError(f"the sizes of a list of images must fill its bytes, got {int(sizes.sum())} of {len(data)}")
-    return [
-        _decode_item(data[end - size : end], row, decode)
-        for row, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True))
-    ]
+    return [data[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
 
 
 def _decode_item(data: bytes, row: int, decode: Callable[[bytes], Any]) -> Any:

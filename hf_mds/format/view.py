@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hf_mds.format.index import ShardInfo
     from hf_mds.format.lines import LineShard
 
-__all__ = ["Located", "Shard", "locate_samples", "open_shard", "sample_spans"]
+__all__ = ["Located", "Shard", "locate_samples", "open_shard", "sample_spans", "split_sample"]
 
 Bytes = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of a file; best a memory map."""
@@ -113,17 +113,8 @@ class Shard:
         Raises:
             IndexError, FormatError: As `sample_bytes`; also if the sizes do not add up to the sample.
         """
-        sample = self.sample_bytes(row)
-        heads = struct.unpack_from(f"<{self.layout.num_varying}I", sample)
-        spans, begin, varying = [], 4 * len(heads), 0
-        for encoding in self.layout.encodings:
-            if encoding.size is None:
-                end, varying = begin + heads[varying], varying + 1
-            else:
-                end = begin + encoding.size
-            spans.append((begin, end))
-            begin = end
-        if begin != len(sample):
+        spans = split_sample(self.layout, self.sample_bytes(row))
+        if spans is None:
             raise sample_error(self, row)
         return spans
 
@@ -137,6 +128,22 @@ class Shard:
         rows = np.asarray(rows, np.int64)
         begins, sizes = locate_samples((self,), np.zeros(len(rows), np.int64), rows).values(column_index)
         return begins - self.address, np.broadcast_to(np.asarray(sizes, np.int64), len(rows))
+
+
+def split_sample(layout: Layout, sample: Bytes) -> list[tuple[int, int]] | None:
+    """Return (begin, end) of every column's value within a sample, None if sizes do not add up to the sample."""
+    if len(sample) < layout.min_bytes:
+        return None
+    heads = struct.unpack_from(f"<{layout.num_varying}I", sample)
+    spans, begin, varying = [], 4 * len(heads), 0
+    for encoding in layout.encodings:
+        if encoding.size is None:
+            end, varying = begin + heads[varying], varying + 1
+        else:
+            end = begin + encoding.size
+        spans.append((begin, end))
+        begin = end
+    return spans if begin == len(sample) else None
 
 
 def sample_spans(

@@ -37,6 +37,8 @@ class AccessDeniedError(ShardFetchError, PermissionError):
 _TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529})
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOCAL_DISK = _DISK_FULL | {errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE}
+# Whose exceptions hold the server's status as `code`; aiohttp's hold 400 there for a body that broke off.
+_CODE_MODULES = ("gcsfs", "google", "urllib")
 _FINAL_TYPES = (
     ArithmeticError,
     AssertionError,
@@ -65,18 +67,24 @@ def iter_causes(error: BaseException) -> Iterator[BaseException]:
 
 def _http_status(error: BaseException) -> int | None:
     """Return the HTTP status that an exception of aiohttp, requests, httpx, botocore, azure, gcsfs or oci carries."""
-    response = getattr(error, "response", None)
-    candidates: list[Any] = [getattr(error, name, None) for name in ("status", "status_code", "code")]
-    if isinstance(response, Mapping):
-        candidates.append((response.get("ResponseMetadata") or {}).get("HTTPStatusCode"))
-    elif response is not None:
-        candidates.append(getattr(response, "status_code", None))
-    for value in candidates:
+    for value in _iter_statuses(error):
         if isinstance(value, str) and value.isdigit():
             value = int(value)  # noqa: PLW2901 - gcsfs keeps its code as text
         if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
             return value
     return None
+
+
+def _iter_statuses(error: BaseException) -> Iterator[Any]:
+    yield getattr(error, "status", None)
+    yield getattr(error, "status_code", None)
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        yield (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")
+    else:
+        yield getattr(response, "status_code", None)
+    if type(error).__module__.startswith(_CODE_MODULES):
+        yield getattr(error, "code", None)
 
 
 def _header(error: BaseException, name: str) -> str | None:
@@ -139,8 +147,6 @@ def classify_fault(error: BaseException) -> str:  # noqa: PLR0911 - a list of ru
         return "missing"
     if isinstance(error, PermissionError) or _is_about_credentials(error):
         return "denied"
-    if isinstance(error, (OSError, EOFError)):
-        return "transient"
     return "final" if isinstance(error, _FINAL_TYPES) else "transient"
 
 

@@ -12,7 +12,9 @@ from hf_mds.storage.calls import StalledError
 
 __all__ = ["FilesystemCall", "as_bytes", "byte_counter", "fetch_once", "file_size", "read_range_once"]
 
-_RESUME_BYTES = 4 << 20  # a broken fetch goes on in ranges of this size
+# A broken fetch goes on in ranges: small ones first, so that a link that breaks often still gets on, then larger ones.
+_FIRST_RANGE_BYTES = 256 << 10
+_LARGEST_RANGE_BYTES = 8 << 20
 
 
 class FilesystemCall(Protocol):
@@ -94,9 +96,9 @@ def _reported(moved: Any, part: Path) -> Callable[[], int]:
 
 def _resume(call: FilesystemCall, path: str, destination: Path, num_bytes: int) -> None:
     with open(destination, "r+b") as file:
-        position = file.seek(0, os.SEEK_END)
+        position, range_bytes = file.seek(0, os.SEEK_END), _FIRST_RANGE_BYTES
         while position < num_bytes:
-            stop = min(position + _RESUME_BYTES, num_bytes)
+            stop = min(position + range_bytes, num_bytes)
             data = as_bytes(call("cat_file", path, start=position, end=stop))
             if len(data) == num_bytes:  # the server ignores Range: this is the whole file
                 position = file.seek(0)
@@ -105,3 +107,4 @@ def _resume(call: FilesystemCall, path: str, destination: Path, num_bytes: int) 
                 raise EOFError(f"bytes {position} to {stop} were asked for, and {len(data)} came")
             file.write(data)
             position += len(data)
+            range_bytes = min(2 * range_bytes, _LARGEST_RANGE_BYTES)

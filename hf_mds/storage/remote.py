@@ -161,9 +161,13 @@ class Remote:
             file = self._local_file(path)
             local.located("fetch", file, lambda: local.copy_file(file, destination, num_bytes))
             return
-        self._attempts("fetch", path).run(
-            lambda: fetch_once(self._call, path, destination, num_bytes), progress=lambda: file_size(destination)
-        )
+        try:
+            self._attempts("fetch", path).run(
+                lambda: fetch_once(self._call, path, destination, num_bytes), progress=lambda: file_size(destination)
+            )
+        except BaseException:
+            destination.unlink(missing_ok=True)
+            raise
 
     def put(self, source: Path, path: str) -> None:
         """Copy a file of this machine to `path`; what was there is replaced.
@@ -224,6 +228,16 @@ class Remote:
         info = self._info(path)
         found = [f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key) is not None]
         return ";".join(found)
+
+    def list_folders(self) -> list[str]:
+        """Return the names of the folders right below this one, sorted."""
+        if self.local_path is not None:
+            root = self.local_path
+            return local.located("list", root, lambda: sorted(entry.name for entry in root.iterdir() if entry.is_dir()))
+        found = self._attempts("list", "").run(lambda: self._call("ls", "", fresh=True, detail=True))
+        names = [str(entry["name"]).rstrip("/") for entry in found if entry.get("type") == "directory"]
+        with self._filesystem() as (_, root_name):
+            return sorted(_relative_names(names, root_name))
 
     def list_files(self, path: str = "") -> list[str]:
         """Return the files below `path`, at any depth, relative to this folder and sorted; [] if there is no folder."""

@@ -1,0 +1,1 @@
+"""Builders of `datasets`, installed as hf_mds.builders."""

@@ -1,0 +1,1 @@
+"""The builder behind `load_dataset("mds", ...)`."""

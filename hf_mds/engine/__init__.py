@@ -1,0 +1,1 @@
+"""Joins format, plan and storage: streams, readers, writers, loaders."""

@@ -1,0 +1,97 @@
+"""A torch DataLoader whose state is that of the run: the same on every rank, good for any ranks and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from hf_mds.errors import ResumeError
+
+__all__ = ["StreamingDataLoader"]
+
+
+class StreamingDataLoader(DataLoader[Any]):
+    """A DataLoader over a dataset of `load_dataset("mds", ..., streaming=True)`, with elastic state.
+
+    It counts the batches that the training loop has taken; what workers have prefetched is not among them. After a
+    whole pass it goes on to the next epoch by itself; `set_epoch` of the dataset is not needed.
+
+    >>> import hf_mds, tempfile
+    >>> from datasets import load_dataset
+    >>> folder = tempfile.mkdtemp()
+    >>> with hf_mds.MDSWriter(out=folder, columns={"n": "int"}) as writer:
+    ...     for n in range(12):
+    ...         writer.write({"n": n})
+    >>> def loader(num_workers):
+    ...     data = load_dataset("mds", data_dir=folder, split="train", streaming=True, shuffle=True, batch_size=4)
+    ...     return hf_mds.StreamingDataLoader(data, batch_size=4, num_workers=num_workers)
+    >>> first, second, third = [batch["n"].tolist() for batch in loader(0)]
+    >>> before = loader(num_workers=0)
+    >>> batches = iter(before)
+    >>> next(batches)["n"].tolist() == first
+    True
+    >>> state = before.state_dict()
+    >>> after = loader(num_workers=0)
+    >>> after.load_state_dict(state)
+    >>> [batch["n"].tolist() for batch in after] == [second, third]
+    True
+
+    Args:
+        dataset: The dataset, of one rank if it was split by `split_dataset_by_node`. Transformations that keep the
+            number of samples may stand in between, others may not: with a filter the batches no longer tell how many
+            samples were read.
+        batch_size: Samples of a batch; the same that load_dataset was given. With None the dataset must batch itself.
+        **options: All else that torch's DataLoader takes.
+
+    Raises:
+        ValueError: If the batch size is not the dataset's.
+        TypeError: If the dataset is not one of ours.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int | None = 1, **options: Any) -> None:
+        if not hasattr(dataset, "for_loader"):
+            raise TypeError(
+                "dataset must be that of load_dataset('mds', ..., streaming=True), whole or of one rank, got "
+                f"{type(dataset).__name__}"
+            )
+        self._taken = 0
+        super().__init__(dataset.for_loader(batch_size), batch_size=batch_size, **options)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares the iterator's own class
+        """Yield the batches of the epoch, from the state that was loaded on; then begin the next epoch."""
+        self._taken = 0
+        for batch in super().__iter__():
+            self._taken += 1
+            yield batch
+        self._taken = 0
+        self._data.begin_next_epoch()
+
+    @property
+    def _data(self) -> Any:
+        return self.dataset
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the run is, behind the last batch that the loop has taken: JSON of less than 2 kB.
+
+        Every rank has the same. `load_state_dict` of this class and of the dataset take it, and so does the reference.
+
+        Raises:
+            ResumeError: If the dataset changes the number of samples between reading and batching.
+        """
+        return dict(self._data.run_state(self._taken))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a state with the next pass, whatever number of ranks and workers saved it.
+
+        Raises:
+            ResumeError: If the state does not fit the dataset.
+        """
+        if "sample_in_epoch" not in state_dict:
+            raise ResumeError(
+                f"state: it must be a StreamingDataLoader's or the reference's, got keys {sorted(state_dict)}; "
+                "load a dataset's state into the dataset"
+            )
+        self._data.load_state_dict(state_dict)
+        self._taken = 0

@@ -1,0 +1,337 @@
+"""One dataset folder as a stream of samples: its options, its index, and its shards on this machine's disk.
+
+A `Stream` is what a user writes; `open_stream` reads its index and gives an `OpenStream`, which is plain data (it
+pickles, forks and copies) and turns a shard's number into an open, memory-mapped shard whenever it is asked to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import posixpath
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hf_mds.errors import CacheFullError, FormatError, IntegrityError
+from hf_mds.format.compression import decompress_file
+from hf_mds.format.hashing import hash_names, new_hasher
+from hf_mds.format.index import FileInfo, Index, ShardInfo
+from hf_mds.format.gather import AnyShard
+from hf_mds.format.layout import layout_of
+from hf_mds.format.view import Shard, open_shard, split_sample
+from hf_mds.storage.cache import ShardCache, default_cache_root
+from hf_mds.storage.remote import Remote
+from hf_mds.storage.urls import join_url, split_file_url
+from hf_mds.units import format_bytes
+
+__all__ = ["CacheOptions", "OpenStream", "Stream", "open_stream"]
+
+INDEX = "index.json"
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions:
+    """Where shards are kept on this machine, and how many of them."""
+
+    cache_limit: int | None = None
+    """Bytes that the cache may take on the disk; None for no limit."""
+    cache_dir: str | None = None
+    """Folder of the cache; None for the one of this user: $HF_MDS_CACHE, else $HF_HOME/mds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """One dataset in a mix, under the names the reference gives to its options."""
+
+    remote: str | None = None
+    """Where the dataset lies: a folder or its index.json, a path or any URL that fsspec knows."""
+    local: str | None = None
+    """With `remote`: the folder of this stream's cache. Without: the dataset itself, read where it lies."""
+    split: str | None = None
+    """Name of the subfolder that holds the index.json."""
+    proportion: float | None = None
+    """Share of this stream in the mix, relative to the other streams'."""
+    repeat: float | None = None
+    """How often an epoch goes over this stream; may be a fraction."""
+    choose: int | None = None
+    """How many samples an epoch draws from this stream."""
+    download_retry: int = 2
+    """Further attempts after a download has failed."""
+    download_timeout: float = 60.0
+    """Seconds that one attempt may take without progress."""
+    validate_hash: str | None = None
+    """Name of the hash that downloaded files are checked with; the writer must have stored it."""
+    keep_zip: bool = False
+    """Whether compressed files stay in the cache beside what was made of them."""
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Arguments of the fsspec filesystem, credentials among them."""
+    shards: tuple[str, ...] | None = None
+    """Basenames of the shards to read; None for all in the index."""
+
+    def __post_init__(self) -> None:
+        if self.remote is None and self.local is None:
+            raise ValueError(
+                "stream: remote or local must be given; give remote='s3://bucket/folder' or a local folder"
+            )
+        if self.validate_hash is not None and self.validate_hash not in hash_names():
+            raise ValueError(
+                f"stream.validate_hash must be one of {', '.join(sorted(hash_names()))}, got {self.validate_hash!r}"
+            )
+        if self.download_retry < 0 or self.download_timeout <= 0:
+            raise ValueError(
+                "stream: download_retry must be 0 or more and download_timeout more than 0 seconds, got "
+                f"{self.download_retry} and {self.download_timeout}"
+            )
+
+    @property
+    def url(self) -> str:
+        """The folder that holds index.json, as the user wrote it and with the split behind it."""
+        root = os.fspath(self.remote if self.remote is not None else self.local or ".")
+        if root.endswith(INDEX):
+            folder, name = split_file_url(root)
+            root = folder if name == INDEX else root
+        return join_url(root, self.split) if self.split else root
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """A stream whose index has been read."""
+
+    stream: Stream
+    index: Index = field(repr=False)
+    remote: Remote
+    cache: ShardCache
+    generation: str
+    """Prefix of this dataset's files in the cache: says what content they must have, not where it came from."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OpenStream:
+        """Return itself: nothing in it ever changes, and an index may hold millions of shards."""
+        return self
+
+    @property
+    def where(self) -> str:
+        """The dataset's address, without credentials, for errors."""
+        return self.remote.describe()
+
+    def shard_where(self, shard_id: int) -> str:
+        """Return the address of a shard for errors."""
+        return posixpath.join(self.where, self.index.shards[shard_id].raw_data.basename)
+
+    def shard_bytes(self, shard_id: int) -> int:
+        """Return the raw bytes of a shard."""
+        return sum(raw.bytes for raw, _ in self.index.shards[shard_id].files)
+
+    @cached_property
+    def is_in_place(self) -> bool:
+        """Whether every shard is read where it lies: the folder is local."""
+        return self.remote.local_path is not None
+
+    def is_ready(self, shard_id: int) -> bool:
+        """Return whether a shard can be opened without waiting for a network or a decompressor."""
+        return all(
+            self._in_place(raw) is not None or self.cache.contains(self._key(raw), raw.bytes)
+            for raw, _ in self.index.shards[shard_id].files
+        )
+
+    def open(self, shard_id: int) -> AnyShard:
+        """Return a shard, memory-mapped, having downloaded and decompressed it where that is needed.
+
+        Raises:
+            ShardFetchError: If a file could not be had.
+            IntegrityError: If a file's size or digest is not what the index says.
+            FormatError: If a compressed file is none, or the shard is not what the index says.
+            CacheFullError: If there is no room for it.
+        """
+        info, where = self.index.shards[shard_id], self.shard_where(shard_id)
+        data, *meta = [self._map(info, raw, packed) for raw, packed in info.files]
+        return open_shard(info, data, meta[0] if meta else None, where=where)
+
+    def first_value(self, column: str) -> bytes | None:
+        """Return the stored bytes of a column's first value, None if no shard has the column; reads one sample."""
+        for shard_id, info in enumerate(self.index.shards):
+            if info.samples and column in info.column_names:
+                if info.format == "mds" and info.zip_data is None and not self.is_ready(shard_id):
+                    return self._read_first_value(info, column)
+                shard = self.open(shard_id)
+                if isinstance(shard, Shard):
+                    begin, end = shard.value_spans(0)[info.column_names.index(column)]
+                    return bytes(shard.sample_bytes(0)[begin:end])
+        return None
+
+    def _read_first_value(self, info: ShardInfo, column: str) -> bytes:
+        """Read a raw shard's first sample by range: a shard is large, and its turn may come in a week."""
+        name = info.raw_data.basename
+        where = posixpath.join(self.where, name)
+        begin, end = struct.unpack("<2I", self.remote.read_range(name, 4, 12))
+        if not 4 * info.samples + 8 <= begin <= end <= info.raw_data.bytes:
+            raise FormatError(f"{where}: sample 0 must lie within the file, got bytes {begin} to {end}; fetch it again")
+        sample = self.remote.read_range(name, begin, end)
+        spans = split_sample(layout_of(info.column_names, info.column_encodings, info.column_sizes), sample)
+        if spans is None:
+            raise FormatError(f"{where}: sample 0: sizes of columns must add up to its bytes; the file is damaged")
+        start, stop = spans[info.column_names.index(column)]
+        return sample[start:stop]
+
+    def _in_place(self, raw: FileInfo) -> Path | None:
+        """Return where a raw file lies in a local dataset, or None."""
+        folder = self.remote.local_path
+        if folder is None:
+            return None
+        path = folder / raw.basename
+        return path if path.exists() else None
+
+    def _key(self, file: FileInfo) -> str:
+        return f"{self.generation}/{file.basename}"
+
+    def _map(self, info: ShardInfo, raw: FileInfo, packed: FileInfo | None) -> mmap.mmap | bytes:
+        path = self._in_place(raw)
+        with self._open_cached(info, raw, packed) if path is None else path.open("rb") as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            if num_bytes != raw.bytes:
+                raise IntegrityError(
+                    f"{posixpath.join(self.where, raw.basename)}: the file must be {raw.bytes} bytes as the index says, "
+                    f"got {num_bytes}; copy or write the dataset again"
+                )
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if num_bytes else b""
+
+    def _open_cached(self, info: ShardInfo, raw: FileInfo, packed: FileInfo | None) -> BinaryIO:
+        """Return a raw file from the cache; where it is not there yet, it is made."""
+        key, num_bytes = self._key(raw), raw.bytes
+        if packed is None:
+            return self.cache.open(key, num_bytes=num_bytes, produce=partial(self._download, raw))
+        if self._in_place(packed) is not None or not self.stream.keep_zip:
+            produce = partial(self._download_and_unpack, info, raw, packed)
+            return self.cache.open(key, num_bytes=num_bytes, produce=produce, peak_bytes=num_bytes + packed.bytes)
+        if not self.cache.contains(key, num_bytes):
+            kept = {"num_bytes": packed.bytes, "produce": partial(self._download, packed)}
+            with self.cache.open(self._key(packed), **kept) as source:
+                produce = partial(self._unpack, info, raw, packed, source)
+                return self.cache.open(key, num_bytes=num_bytes, produce=produce)
+        return self.cache.open(key, num_bytes=num_bytes, produce=partial(self._download_and_unpack, info, raw, packed))
+
+    def _download(self, file: FileInfo, target: Path) -> None:
+        self.remote.fetch(file.basename, target, num_bytes=file.bytes)
+        self._validate(file, target)
+
+    def _download_and_unpack(self, info: ShardInfo, raw: FileInfo, packed: FileInfo, target: Path) -> None:
+        path = self._in_place(packed)
+        if path is None:
+            path = target.with_name(target.name + ".packed")
+            self._download(packed, path)
+        else:
+            self._validate(packed, path)
+        with path.open("rb") as source:
+            self._unpack(info, raw, packed, source, target)
+
+    def _unpack(self, info: ShardInfo, raw: FileInfo, packed: FileInfo, source: BinaryIO, target: Path) -> None:
+        source.seek(0)
+        with target.open("wb") as sink:
+            try:
+                decompress_file(info.compression or "", source, sink, expected_bytes=raw.bytes)
+            except FormatError as error:
+                where = posixpath.join(self.where, packed.basename)
+                raise FormatError(f"{where}: {error}; fetch or write the dataset again") from error
+        self._validate(raw, target)
+
+    def _validate(self, file: FileInfo, path: Path) -> None:
+        name = self.stream.validate_hash
+        if name is None:
+            return
+        where = posixpath.join(self.where, file.basename)
+        expected = file.hashes.get(name)
+        if expected is None:
+            raise ValueError(
+                f"{where}: validate_hash must be one that the writer stored ({sorted(file.hashes) or 'it stored none'}), "
+                f"got {name!r}"
+            )
+        hasher = new_hasher(name)
+        with path.open("rb") as source:
+            while chunk := source.read(_CHUNK_BYTES):
+                hasher.update(chunk)
+        if hasher.hexdigest() != expected:
+            raise IntegrityError(
+                f"{where}: {name} must be {expected} as the index says, got {hasher.hexdigest()}; "
+                "the file is damaged or was replaced: copy or write the dataset again"
+            )
+
+
+def open_stream(stream: Stream, options: CacheOptions | None = None) -> OpenStream:
+    """Read a stream's index.
+
+    Raises:
+        FileNotFoundError: If there is no index.json.
+        ShardFetchError: If it could not be read.
+        FormatError: If it is none, or names no shard that `stream.shards` asks for.
+    """
+    options = options or CacheOptions()
+    remote = Remote(
+        stream.url, stream.storage_options, retries=stream.download_retry, timeout_seconds=stream.download_timeout
+    )
+    where = posixpath.join(remote.describe(), INDEX)
+    try:
+        text = remote.read(INDEX)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{where}: a dataset's index.json must be there, got no such file; give the folder that holds it "
+            "(a writer that was interrupted leaves none: write again, or use hf_mds.merge_index for parts)"
+        ) from error
+    index = Index.from_json(text, where=where)
+    root = stream.local if stream.remote is not None and stream.local is not None else options.cache_dir
+    cache = ShardCache(Path(root) if root is not None else default_cache_root(), limit_bytes=options.cache_limit)
+    generation = _generation(text, index, remote)
+    if stream.shards is not None:
+        index = replace(index, shards=_subset(index.shards, stream.shards, where))
+    opened = OpenStream(stream, index, remote, cache, generation)
+    _check_limit(opened)
+    return opened
+
+
+def _check_limit(opened: OpenStream) -> None:
+    """Refuse a limit below which the largest shard could never be had."""
+    limit = opened.cache.limit_bytes
+    if limit is None or opened.is_in_place:
+        return
+    needs = [
+        sum(raw.bytes + (packed.bytes if packed is not None else 0) for raw, packed in shard.files)
+        for shard in opened.index.shards
+    ]
+    if max(needs, default=0) > limit:
+        raise CacheFullError(
+            f"{opened.where}: cache_limit must be {max(needs)} bytes ({format_bytes(max(needs))}) or more to hold the "
+            f"largest shard, got {limit}; give a larger one, or write smaller shards"
+        )
+
+
+def _generation(text: bytes, index: Index, remote: Remote) -> str:
+    """Return a name for the content of a dataset's files.
+
+    Where the writer stored hashes, equal indexes mean equal shards, wherever they lie. Without hashes they do not (two
+    sets of token arrays of one shape have the same index), so address and time of writing go into the name as well.
+    """
+    digest = hashlib.sha256(text)
+    if not all(shard.hashes for shard in index.shards):
+        digest.update(f"\0{remote.describe()}\0{remote.version(INDEX)}".encode())
+    return digest.hexdigest()[:32]
+
+
+def _subset(shards: Sequence[ShardInfo], names: Sequence[str], where: str) -> tuple[ShardInfo, ...]:
+    wanted = set(names)
+    found = set()
+    chosen = []
+    for shard in shards:
+        match = wanted & {file.basename for pair in shard.files for file in pair if file is not None}
+        found |= match
+        if match:
+            chosen.append(shard)
+    if wanted - found:
+        raise FormatError(
+            f"{where}: the index must name every shard that is asked for, got none named {sorted(wanted - found)[0]!r}; "
+            "give the folder or its index.json to read all shards"
+        )
+    return tuple(chosen)

@@ -1,0 +1,1 @@
+"""MDS for `datasets`: features, examples, loading. Nothing is imported before it is needed."""

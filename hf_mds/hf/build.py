@@ -1,0 +1,164 @@
+"""What the builder in `builders/mds/mds.py` does, out of reach of the patches that `datasets` makes to builders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from datasets import builder
+
+from hf_mds.engine.reader import Reader, ReadOptions
+from hf_mds.engine.stream import CacheOptions
+from hf_mds.hf.dataset import MDSIterableDataset
+from hf_mds.hf.examples import MDSExamplesIterable, Source
+from hf_mds.hf.loading import open_source, streams_of_files, streams_of_mix
+from hf_mds.hf.register import storage_options_of
+from hf_mds.plan import EpochSpec
+from hf_mds.units import parse_bytes, parse_count
+
+__all__ = [
+    "adopted",
+    "check_prepared",
+    "common_features",
+    "examples_of",
+    "open_sources",
+    "shard_names",
+    "shards_of",
+    "tables_of",
+]
+
+_ORDER = ("shuffle", "batch_size", "num_canonical_nodes", "shuffle_algo", "shuffle_seed", "shuffle_block_size",
+          "sampling_method", "sampling_granularity", "partition_algo", "batching_method")  # fmt: skip
+_STREAM = ("download_retry", "download_timeout", "validate_hash", "keep_zip")
+
+_HOW_TO = """load_dataset("mds") must be told what to load. Write one of:
+  load_dataset("mds", data_files="s3://bucket/c4/train/index.json", split="train", streaming=True)
+  load_dataset("mds", data_files={"train": "c4/train/index.json", "test": "c4/test/index.json"}, streaming=True)
+  load_dataset("mds", data_dir="s3://bucket/c4", streaming=True)      # a folder, or one with a folder for each split
+  load_dataset("mds", streams=[{"path": "s3://bucket/c4/train", "proportion": 0.7}, ...], streaming=True)
+  load_dataset("path/to/folder", streaming=True)      # a local folder or a repository of the Hub"""
+
+
+def open_sources(options: Mapping[str, Any], data_files: Any, download_config: Any) -> dict[str, Source]:
+    """Return the source of every split.
+
+    Args:
+        options: Those of `MDSConfig`, by name.
+        data_files: Files of every split, None or empty where streams are given.
+        download_config: That of `datasets`, for its storage options and token.
+
+    Raises:
+        ValueError: If there is nothing to load, or options do not fit each other; says what to write.
+    """
+    if options["streams"] is not None and data_files:
+        raise ValueError("only one of streams and data_files (or data_dir) must be given, got both")
+    if not options["streams"] and not data_files:
+        raise ValueError(_HOW_TO)
+
+    def credentials(url: str) -> dict[str, Any]:
+        return storage_options_of(url, download_config)
+
+    common = {name: options[name] for name in _STREAM}
+    if options["local"] is not None:
+        common["local"] = options["local"]
+    if options["streams"]:
+        streams = {"train": streams_of_mix(options["streams"], {**common, "storage_options": credentials})}
+    else:
+        streams = {
+            str(split): streams_of_files(list(files), {**common, "storage_options": credentials(str(files[0]))})
+            for split, files in data_files.items()
+        }
+    limit = options["cache_limit"]
+    columns, epoch_size = options["columns"], options["epoch_size"]
+    order = {name: options[name] for name in _ORDER}
+    order["epoch_size"] = None if epoch_size is None else parse_count(epoch_size, "epoch_size")
+    return {
+        split: open_source(
+            members,
+            order=order,
+            read=ReadOptions(
+                columns=None if columns is None else tuple(columns),
+                predownload=options["predownload"],
+                allow_unsafe_types=options["allow_unsafe_types"],
+            ),
+            cache=CacheOptions(cache_limit=None if limit is None else parse_bytes(limit, "cache_limit")),
+            features=options["features"],
+            replication=options["replication"] or 1,
+        )
+        for split, members in streams.items()
+    }
+
+
+def common_features(sources: Mapping[str, Source]) -> datasets.Features:
+    """Return the features of all splits; `datasets` keeps one set for a dataset.
+
+    Raises:
+        ValueError: If two splits have different ones.
+    """
+    first, *others = sources
+    features = sources[first].cast.features
+    for split in others:
+        if sources[split].cast.features != features:
+            raise ValueError(
+                f"split {split!r} must have the features of split {first!r}, {features}, got "
+                f"{sources[split].cast.features}; load the splits one by one"
+            )
+    return features
+
+
+def examples_of(source: Source) -> MDSExamplesIterable:
+    """Return the leaf below a streaming dataset."""
+    return MDSExamplesIterable(source)
+
+
+def adopted(dataset: datasets.IterableDataset) -> MDSIterableDataset:
+    """Return a streaming dataset as one of ours."""
+    return MDSIterableDataset.adopt(dataset)
+
+
+def check_prepared(source: Source) -> None:
+    """Refuse options of the order where `datasets` makes an Arrow dataset, which has its own ways.
+
+    Raises:
+        ValueError: If one was given.
+    """
+    plain = EpochSpec(streams=source.spec.streams, shuffle=False)
+    changed = [name for name in (*_ORDER, "epoch_size") if getattr(source.spec, name) != getattr(plain, name)]
+    weights = ("proportion", "repeat", "choose")
+    changed += [name for name in weights if any(getattr(stream, name) is not None for stream in source.spec.streams)]
+    changed += ["replication"] if source.replication != 1 else []
+    if changed:
+        raise ValueError(
+            f"{changed[0]} must be left out with streaming=False, got it; pass streaming=True, or use the methods of "
+            "datasets.Dataset (shuffle, select, interleave_datasets)"
+        )
+
+
+def shards_of(source: Source) -> list[tuple[int, int]]:
+    """Return (stream, shard) of every shard that has samples."""
+    return [
+        (number, shard)
+        for number, stream in enumerate(source.streams)
+        for shard in np.flatnonzero(stream.index.samples_per_shard).tolist()
+    ]
+
+
+def shard_names(source: Source, shards: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield the address of every shard."""
+    for stream, shard in shards:
+        yield source.streams[stream].shard_where(shard)
+
+
+def tables_of(source: Source, shards: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, pa.Table]]:
+    """Yield the samples of shards in their order, as (key, table)."""
+    reader = Reader(source.streams, source.options)
+    firsts = np.cumsum([0, *(count for stream in source.streams for count in stream.index.samples_per_shard)])
+    starts = np.cumsum([0, *(len(stream.index.shards) for stream in source.streams)])
+    for number, (stream, shard) in enumerate(shards):
+        place = starts[stream] + shard
+        ids = np.arange(firsts[place], firsts[place + 1])
+        for part, (table, _) in enumerate(reader.batches(ids, source.cast, source.predownload)):
+            yield builder.Key(number, part), table

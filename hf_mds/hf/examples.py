@@ -1,0 +1,208 @@
+"""The leaf below every transformation of `datasets`: samples in the order of the plan.
+
+It records what wrappers ask of it (see `views.py`) and interprets that when it is iterated: then it is known which rank
+and worker this is, and which epoch. Only this module, `dataset.py` and `register.py` touch private names of `datasets`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from datasets import iterable_dataset
+
+from hf_mds.engine.order import View, Window, fresh_state, read_ids, resume, run_spec
+from hf_mds.engine.reader import Reader, ReadOptions
+from hf_mds.engine.stream import OpenStream
+from hf_mds.errors import ResumeError
+from hf_mds.hf.features import TableCast
+from hf_mds.hf.views import NUM_VIRTUAL_SHARDS, Request, interpret, requested_seed
+from hf_mds.plan import EpochSpec
+
+__all__ = ["MDSExamplesIterable", "Source", "worker_of_process"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """All that says what a dataset yields, but for whose part of it is read. Never changes, so copies are itself."""
+
+    streams: tuple[OpenStream, ...]
+    spec: EpochSpec
+    options: ReadOptions
+    cast: TableCast
+    batch_size_given: bool = True
+    """Whether the user said what a batch is: without it, workers deal out single samples."""
+    replication: int = 1
+    window: Window = Window()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+        return self
+
+    @property
+    def predownload(self) -> int:
+        """Samples ahead of the reader whose shards are fetched."""
+        given = self.options.predownload
+        return max(8 * self.spec.batch_size, 4096) if given is None else given
+
+
+class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
+    """Samples in the order of the plan, as Python examples or as Arrow tables."""
+
+    def __init__(self, source: Source, requests: tuple[Request, ...] = ()) -> None:
+        super().__init__()
+        self.source = source
+        self.requests = requests
+        self._sleep_on_threads_shutdown = False
+
+    # ---- what wrappers ask
+
+    @property
+    def is_typed(self) -> bool:
+        """Examples have the features' types already."""
+        return True
+
+    @property
+    def features(self) -> datasets.Features:
+        """Features of the columns that are read."""
+        return self.source.cast.features
+
+    @property
+    def num_shards(self) -> int:
+        """Virtual shards that are left to deal out: any number of ranks and workers finds enough."""
+        shards = NUM_VIRTUAL_SHARDS
+        for request in self.requests:
+            if request.kind in ("shard", "part"):
+                shards = max(1, shards // request.count)
+        return shards
+
+    def _record(self, *requests: Request) -> MDSExamplesIterable:
+        return MDSExamplesIterable(self.source, (*self.requests, *requests))
+
+    def shuffle_data_sources(self, generator: np.random.Generator) -> MDSExamplesIterable:
+        """Record a shuffle: of an epoch, or one that was asked for."""
+        seed = generator.bit_generator.seed_seq.entropy
+        return self._record(Request("shuffle", seed if isinstance(seed, int) else 0))
+
+    def shift_rngs(self, value: int) -> MDSExamplesIterable:
+        """Record an epoch, or a worker."""
+        return self._record(Request("shift", value))
+
+    def shard_data_sources(self, num_shards: int, index: int, contiguous: bool = True) -> MDSExamplesIterable:
+        """Record a rank, a worker, or a part."""
+        is_part = contiguous and (num_shards == self.num_shards or requested_seed(self.requests) is not None)
+        return self._record(Request("part" if is_part else "shard", index, num_shards))
+
+    def reshard_data_sources(self) -> MDSExamplesIterable:
+        """Return itself: there are shards enough."""
+        return self
+
+    # ---- state
+
+    def view(self) -> tuple[View, int, EpochSpec]:
+        """Return whose part this is, the epoch, and the spec."""
+        view, epoch, seed = interpret(self.requests, worker_of_process(), self.source.replication)
+        spec = self.source.spec
+        if seed is not None:
+            spec = replace(spec, shuffle=True, shuffle_seed=seed % (1 << 32))
+        return view, epoch, spec
+
+    def _init_state_dict(self) -> dict[str, Any]:
+        self._state_dict = {"type": type(self).__name__, **self.fresh_state(self.view()[1])}
+        return self._state_dict
+
+    def fresh_state(self, epoch: int) -> dict[str, Any]:
+        """Return the state at the beginning of an epoch."""
+        view, _, spec = self.view()
+        return fresh_state(spec, view, self.source.window, epoch)
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (key, example), the state being that behind the example."""
+        decode = _decoder(self.features)
+        for table in self.tables():
+            names = table.column_names
+            for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                self.advance(1)
+                example = dict(zip(names, row, strict=True))
+                yield self._key, decode(example) if decode else example
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the samples as tables of the features, of some rows each; the caller calls `advance`."""
+        view, epoch, spec = self.view()
+        state = self._state_dict if self._state_dict is not None else self._init_state_dict()
+        if state["epoch"] != epoch:
+            raise ResumeError(f"state: epoch must be {epoch} as set_epoch said, got {state['epoch']}")
+        position, skip = resume(state, spec, view, self.source.window)
+        state |= {"sample_in_epoch": position, "samples_read": skip, "view": str(view), "batch_size": spec.batch_size}
+        self._key = f"{epoch}_{position}_{view.rank}_{view.worker}"
+        if view.num_workers > 1 and not self.source.batch_size_given:
+            _warn_of_batches(view)
+        ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position)[skip:]
+        reader = Reader(self.source.streams, self.source.options)
+        for table, _ in reader.batches(ids, self.source.cast, self.source.predownload):
+            yield table
+
+    def batches(self, num_rows: int, drop_last: bool = False) -> Iterator[pa.Table]:
+        """Yield tables of exactly so many rows, only the last may have fewer; the state is that behind the table."""
+        held: list[pa.Table] = []
+        count = 0
+        for table in self.tables():
+            while len(table):
+                part = table.slice(0, num_rows - count)
+                table = table.slice(len(part))
+                held.append(part)
+                count += len(part)
+                if count == num_rows:
+                    self.advance(count)
+                    yield _joined(held)
+                    held, count = [], 0
+        if held and not drop_last:
+            self.advance(count)
+            yield _joined(held)
+
+    def advance(self, count: int) -> None:
+        """Move the state behind further samples."""
+        assert self._state_dict is not None
+        self._state_dict["samples_read"] += count
+
+    # ---- what the dataset hands down
+
+    def with_source(self, **changes: Any) -> MDSExamplesIterable:
+        """Return the same requests over a changed source."""
+        return MDSExamplesIterable(replace(self.source, **changes), self.requests)
+
+
+def worker_of_process() -> tuple[int, int] | None:
+    """Return (number, count) of the DataLoader worker that this process is, None if it is none."""
+
+    if "torch" not in sys.modules:
+        return None
+    from torch.utils.data import get_worker_info
+
+    info = get_worker_info()
+    return None if info is None else (info.id, info.num_workers)
+
+
+@functools.lru_cache(maxsize=1)
+def _warn_of_batches(view: View) -> None:
+    iterable_dataset.logger.warning(
+        "batch_size was not given to load_dataset('mds', ...): each of the %d workers reads every %dth sample, so what "
+        "is in a batch depends on their number; give the DataLoader's batch_size there as well",
+        view.num_workers,
+        view.num_workers,
+    )
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+
+
+def _decoder(features: datasets.Features) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    if not any(features._column_requires_decoding.values()):
+        return None
+    return features.decode_example  # type: ignore[no-any-return]

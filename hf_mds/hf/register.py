@@ -1,0 +1,204 @@
+"""Teaches `datasets` the name "mds". With `examples.py`, all that touches private names of `datasets`.
+
+`datasets` has no plug-ins: it keeps tables of its builders, which are changed in place, and three functions of it guess
+from files what to load, which are wrapped: a folder of ours holds an index.json, and they would take that for the data.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from datasets import data_files as files_module
+from datasets import distributed, load, packaged_modules
+
+from hf_mds.storage.remote import Remote
+from hf_mds.storage.urls import join_url, local_path_of, protocol_of, split_file_url
+
+__all__ = ["register"]
+
+NAME = "mds"
+MODULE = "hf_mds.builders.mds.mds"
+INDEX = "index.json"
+
+_RENAMED_SPLITS = {"val": "validation", "valid": "validation", "dev": "validation"}
+"""As `datasets` names the splits of a folder."""
+
+
+def register() -> None:
+    """Add the builder "mds" to `datasets`; doing it again changes nothing."""
+    if NAME in packaged_modules._PACKAGED_DATASETS_MODULES:
+        return
+    _fill_tables()
+    load.infer_module_for_data_files_list = _inferring(load.infer_module_for_data_files_list)
+    factory = load.PackagedDatasetModuleFactory
+    factory.get_module = _resolving(factory.get_module)
+    distributed._split_by_node_iterable_dataset = _splitting(distributed._split_by_node_iterable_dataset)
+
+
+def _fill_tables() -> None:
+    """Change the tables in place: other modules of `datasets` hold the same objects."""
+    from hf_mds import __version__
+
+    digest = hashlib.sha256(f"{MODULE} {__version__}".encode()).hexdigest()
+    packaged_modules._PACKAGED_DATASETS_MODULES[NAME] = (MODULE, digest)
+    packaged_modules._EXTENSION_TO_MODULE[".mds"] = (NAME, {})
+    for extensions in (packaged_modules._ALL_EXTENSIONS, _allowed_extensions()):
+        if ".mds" not in extensions:
+            extensions.append(".mds")
+    # A dataset of split shards is one of .json, .csv, .tsv or .xsv files.
+    packaged_modules._MODULE_TO_EXTENSIONS[NAME] = [".mds", ".json", ".csv", ".tsv", ".xsv"]
+    packaged_modules._MODULE_TO_METADATA_EXTENSIONS[NAME] = []
+    packaged_modules._MODULE_TO_METADATA_FILE_NAMES[NAME] = [INDEX]
+
+
+def _allowed_extensions() -> list[str]:
+    return packaged_modules._ALL_ALLOWED_EXTENSIONS  # type: ignore[no-any-return]
+
+
+# ---- guessing the builder
+
+
+def _inferring(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Recognise our folders before the most common file name ending decides."""
+
+    @functools.wraps(original)
+    def infer(data_files_list: Sequence[str], download_config: Any = None) -> Any:
+        names = [posixpath.basename(str(file)) for file in data_files_list]
+        if any(".mds" in name for name in names):
+            return NAME, {}
+        for file, name in zip(data_files_list, names, strict=True):
+            if name == INDEX and _is_index(str(file), download_config):
+                return NAME, {}
+        return original(data_files_list, download_config=download_config)
+
+    return infer
+
+
+def _is_index(url: str, download_config: Any) -> bool:
+    """Return whether a file of the name index.json is that of a dataset; what cannot be read is not."""
+    folder, name = split_file_url(url)
+    try:
+        found = json.loads(Remote(folder, storage_options_of(url, download_config)).read(name))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("version") == 2 and isinstance(found.get("shards"), list)
+
+
+def storage_options_of(url: str, download_config: Any) -> dict[str, Any]:
+    """Return what fsspec needs for a URL, from the options that `datasets` was given, flat or by protocol."""
+    from datasets.utils.file_utils import _prepare_path_and_storage_options
+
+    if local_path_of(url) is not None or download_config is None:
+        return {}
+    _, options = _prepare_path_and_storage_options(url, download_config=download_config)
+    return dict(options.get(protocol_of(url), {}))
+
+
+# ---- resolving what load_dataset("mds", ...) was given
+
+
+def _resolving(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Find our files without listing the working directory, or a hundred thousand shards."""
+
+    @functools.wraps(original)
+    def get_module(factory: Any) -> Any:
+        if factory.name != NAME:
+            return original(factory)
+        module, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]
+        found = _files_per_split(factory.data_files, factory.data_dir, factory.download_config)
+        data_files = files_module.DataFilesDict(
+            {split: _with_metadata(files, factory.download_config) for split, files in found.items()}
+        )
+        return load.DatasetModule(module, digest, {"data_files": data_files, "dataset_name": NAME, "data_dir": None})
+
+    return get_module
+
+
+def _files_per_split(data_files: Any, data_dir: str | None, download_config: Any) -> dict[str, list[str]]:
+    base = os.fspath(data_dir) if data_dir else os.getcwd()
+    local = local_path_of(base)
+    base = base if local is None else str(local)
+    if data_files is not None:
+        patterns = data_files if isinstance(data_files, Mapping) else {"train": data_files}
+        return {
+            str(split): [
+                file
+                for entry in ([entries] if isinstance(entries, (str, os.PathLike)) else entries)
+                for file in _expand(os.fspath(entry), base, download_config)
+            ]
+            for split, entries in patterns.items()
+        }
+    return _splits_of(base, download_config) if data_dir else {}
+
+
+def _expand(entry: str, base: str, download_config: Any) -> list[str]:
+    """Return the files that one entry of data_files names: a file, a folder, or a pattern."""
+    if protocol_of(entry) == "file":
+        path = local_path_of(entry)
+        is_absolute = os.path.isabs(os.path.expanduser(entry)) or "://" in entry
+        entry = str(path) if is_absolute else join_url(base, entry)
+    if any(character in entry.partition("?")[0] if "://" in entry else character in entry for character in "*["):
+        found = files_module.DataFilesList.from_patterns([entry], base_path=base, download_config=download_config)
+        return [str(file) for file in found]
+    name = posixpath.basename(entry.partition("?")[0])
+    if name == INDEX or "." in name.strip(".") and not _is_folder(entry):
+        return [entry]
+    return [join_url(entry, INDEX)]
+
+
+def _is_folder(entry: str) -> bool:
+    path = local_path_of(entry)
+    return path.is_dir() if path is not None else entry.endswith("/")
+
+
+def _splits_of(folder: str, download_config: Any) -> dict[str, list[str]]:
+    """Return the index files of a dataset's folder: its own, or one a split."""
+    remote = Remote(folder, storage_options_of(folder, download_config))
+    if remote.exists(INDEX):
+        return {"train": [join_url(folder, INDEX)]}
+    splits = {
+        _RENAMED_SPLITS.get(name, name): [join_url(folder, f"{name}/{INDEX}")]
+        for name in remote.list_folders()
+        if remote.exists(f"{name}/{INDEX}")
+    }
+    if not splits:
+        raise FileNotFoundError(
+            f"{remote.describe()}: a dataset's folder must hold an index.json, or folders of splits that do, got neither; "
+            "give data_dir= the folder that a writer wrote to"
+        )
+    return splits
+
+
+def _with_metadata(files: list[str], download_config: Any) -> Any:
+    """Return the files with what tells whether they were written again: that of the index files speaks for all."""
+    metadata = []
+    for folder in dict.fromkeys(split_file_url(file)[0] for file in files):
+        remote = Remote(folder, storage_options_of(folder, download_config))
+        try:
+            metadata.append((remote.version(INDEX),))
+        except OSError:
+            metadata.append(())  # reading the index will say what is wrong, and where
+    return files_module.DataFilesList(files, metadata)
+
+
+# ---- ranks
+
+
+def _splitting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let split_dataset_by_node give a part of our order as a dataset of ours."""
+
+    @functools.wraps(original)
+    def split(dataset: Any, rank: int, world_size: int, *args: Any, **kwargs: Any) -> Any:
+        from hf_mds.hf.dataset import MDSIterableDataset
+
+        if isinstance(dataset, MDSIterableDataset) and dataset._distributed is None:
+            return dataset.split_by_node(rank, world_size)
+        return original(dataset, rank, world_size, *args, **kwargs)
+
+    return split
