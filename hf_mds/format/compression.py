@@ -194,6 +194,9 @@ def _decompress_br(source: BinaryIO, limit: int) -> Iterator[bytes]:
         yield decompressor.process(chunk, output_buffer_limit=CHUNK_BYTES)
         while not decompressor.can_accept_more_data():
             yield decompressor.process(b"", output_buffer_limit=CHUNK_BYTES)
+    # All input is taken, while output may still wait.
+    while not decompressor.is_finished() and (part := decompressor.process(b"", output_buffer_limit=CHUNK_BYTES)):
+        yield part
     if not decompressor.is_finished():
         raise FormatError("bytes must be a whole brotli stream, got one that is cut off")
 
