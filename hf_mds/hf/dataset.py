@@ -49,6 +49,12 @@ class MDSIterableDataset(datasets.IterableDataset):
         dataset.set_epoch(self.epoch)
         return dataset
 
+    def _twin(self, **attributes: Any) -> MDSIterableDataset:
+        """Return a shallow copy with some attributes changed; copy.copy would share the attributes' dict."""
+        twin = object.__new__(type(self))
+        twin.__dict__ = {**self.__dict__, **attributes}
+        return twin
+
     @property
     def leaf(self) -> MDSExamplesIterable | None:
         """The leaf, if nothing stands between it and this dataset."""
@@ -90,8 +96,7 @@ class MDSIterableDataset(datasets.IterableDataset):
 
     def _prepared_leaf(self) -> MDSExamplesIterable:
         """Return the leaf as `datasets` prepares it for a pass, without the wrappers of a format."""
-        plain = copy.copy(self)
-        plain._formatting = None
+        plain = self._twin(_formatting=None)
         leaf = plain._prepare_ex_iterable_for_iteration()
         worker = worker_of_process()
         if worker is not None:
@@ -106,8 +111,7 @@ class MDSIterableDataset(datasets.IterableDataset):
     def _finish_pass(self) -> None:
         """After the last sample: the state is that of the next epoch's beginning, and what was loaded is used up."""
         self._starting_state_dict = None
-        beginning = copy.copy(self)
-        beginning._epoch = self.epoch + 1
+        beginning = self._twin(_epoch=self.epoch + 1)
         beginning._prepare_ex_iterable_for_iteration()
         self._state_dict = beginning._state_dict
 
