@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,10 +131,12 @@ def _check_marks(newline: str, separator: str | None) -> None:
         raise ValueError(f"separator must neither hold nor be part of newline, got {separator!r} and {newline!r}")
 
 
+@cache
 def _parse_encoding(name: str) -> Encoding:
+    """Return the MDS encoding that checks values of a column, under the column's own name."""
     if name not in SPLIT_ENCODINGS:
         raise ValueError(f"encoding must be one of {', '.join(SPLIT_ENCODINGS)}, got {name!r}")
-    return parse_encoding(_CHECKED_AS[name])
+    return replace(parse_encoding(_CHECKED_AS[name]), name=name)
 
 
 def _checked(encoding: str, value: Any, name: str, sample_id: int) -> str | int | float:
