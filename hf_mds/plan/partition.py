@@ -11,7 +11,7 @@ nothing: "relaxed" re-cutting is the identity here.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 
@@ -143,20 +143,21 @@ def _plan_orig(
             f"plan_epoch: num_canonical_nodes must divide, or be a multiple of, the number of nodes {nodes}, "
             f"got {num_canonical_nodes}; with partition_algo 'relaxed', give the initial_physical_nodes of the run"
         )
-    limit = num_samples + ranks - num_samples % ranks
+    # What the reference allows, or, where canonical nodes are filled up to more than that, what a run can have seen.
+    whole = Partition(num_samples, num_canonical_nodes, world, batch_size)
+    limit = max(num_samples + ranks - num_samples % ranks, whole.ids_per_rank * ranks)
     if skip > limit:
         raise ValueError(
             f"plan_epoch: sample_in_epoch must be at most {limit}, the epoch's {num_samples} samples and what fills "
             f"up its last step, got {skip}; resume with the streams and weights that the state was saved with"
         )
-    partition = Partition(num_samples, num_canonical_nodes, world, batch_size, skip - skip % nodes)
-    if partition.repeats_samples and num_samples:
+    if whole.repeats_samples and num_samples:
         warnings.warn(
             f"plan_epoch: {num_samples} samples are too few for {num_canonical_nodes} canonical nodes and {nodes} "
             f"nodes; some are repeated to give every node its part",
             stacklevel=4,
         )
-    return partition
+    return replace(whole, skip=skip - skip % nodes)
 
 
 def _plan_relaxed(
