@@ -119,9 +119,10 @@ def test_a_scalar_is_exact_or_refused(dtype: str, value: float) -> None:
     assert got == value or (math.isnan(got) and math.isnan(value))
 
 
-@given(
-    st.sampled_from([*encoding_names()[:21], "ndarray", "ndarray:int32", "ndarray:uint8:2,2"]), st.binary(max_size=60)
-)
+HARMLESS = [name for name in encoding_names() if "DTYPE" not in name and name != "pkl"]  # pkl runs code
+
+
+@given(st.sampled_from([*HARMLESS, "ndarray:int32", "ndarray:uint8:2,2"]), st.binary(max_size=60))
 @settings(max_examples=400, deadline=None)
 def test_any_bytes_decode_or_are_a_format_error(name: str, data: bytes) -> None:
     with suppress(FormatError):
