@@ -326,7 +326,9 @@ class ShardCache:
                 reaped_at = time.monotonic()
 
     def _try_reserve(self, connection: sqlite3.Connection, key: str, peak_bytes: int) -> bool:
-        ledger.delete_entries(connection, (key,))  # its file is not there, or was thrown away
+        # The lock is held here: what the ledger says of this key, a dead process or a lost file has left.
+        ledger.delete_entries(connection, (key,))
+        ledger.take_reservation(connection, lock_name(key))
         if self.limit_bytes is not None:
             reserved = ledger.sum_reservations(connection)
             if reserved + peak_bytes > self.limit_bytes:
