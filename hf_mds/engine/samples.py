@@ -10,13 +10,15 @@ import numpy as np
 
 from hf_mds.engine.reader import Reader, ReadOptions
 from hf_mds.engine.stream import CacheOptions, Stream, open_stream
-from hf_mds.format.values import to_pylist
 from hf_mds.units import parse_bytes
 
 __all__ = ["Samples", "open"]
 
 _PASS_ROWS = 256
 """Samples that one step of a pass holds decoded."""
+
+_PREDOWNLOAD = 4096
+"""Samples ahead of a pass whose shards are fetched."""
 
 
 class Samples(Sequence[dict[str, Any]]):
@@ -26,8 +28,11 @@ class Samples(Sequence[dict[str, Any]]):
     """
 
     def __init__(self, reader: Reader) -> None:
+        self._use(reader)
+
+    def _use(self, reader: Reader) -> None:
         self._reader = reader
-        self._pid = os.getpid()
+        self._pid = os.getpid()  # a reader's maps belong to one process
 
     def __repr__(self) -> str:
         return f"Samples({self._reader.streams[0].where!r}, {len(self)} samples, columns {self.columns})"
@@ -36,7 +41,7 @@ class Samples(Sequence[dict[str, Any]]):
         return self._reader.streams, self._reader.options
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(Reader(*state))  # type: ignore[misc]  # a reader's maps belong to one process
+        self._use(Reader(*state))
 
     @property
     def columns(self) -> dict[str, str]:
@@ -49,7 +54,7 @@ class Samples(Sequence[dict[str, Any]]):
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
-    def __getitem__(self, index: slice | Sequence[int]) -> list[dict[str, Any]]: ...  # type: ignore[override]
+    def __getitem__(self, index: slice | Sequence[int]) -> list[dict[str, Any]]: ...
     def __getitem__(self, index: Any) -> Any:
         """Return a sample by its number, negative from the end; of a slice or a list of numbers a list.
 
@@ -68,10 +73,8 @@ class Samples(Sequence[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield all samples in order, their shards fetched ahead."""
-        options = self._reader.options
-        reader = Reader(self._reader.streams, options)
-        predownload = 4096 if options.predownload is None else options.predownload
-        for samples, _ in reader.batches(np.arange(len(self)), self._decode, predownload):
+        reader = Reader(self._reader.streams, self._reader.options)
+        for samples in reader.batches(np.arange(len(self)), reader.to_pylist, _PREDOWNLOAD):
             yield from samples
 
     def _normal(self, index: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -86,12 +89,8 @@ class Samples(Sequence[dict[str, Any]]):
 
     def _take(self, ids: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
         if os.getpid() != self._pid:
-            self._reader, self._pid = Reader(self._reader.streams, self._reader.options), os.getpid()
+            self._use(Reader(self._reader.streams, self._reader.options))
         return self._reader.take(ids) if len(ids) else []
-
-    def _decode(self, batch: Any) -> list[dict[str, Any]]:
-        options = self._reader.options
-        return to_pylist(batch, self._reader.encodings, allow_unsafe_types=options.allow_unsafe_types)
 
 
 def open(

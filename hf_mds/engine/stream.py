@@ -17,11 +17,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hf_mds.errors import CacheFullError, FormatError, IntegrityError
+from hf_mds.errors import CacheFullError, FormatError, IntegrityError, MDSError, ShardFetchError
 from hf_mds.format.compression import decompress_file
+from hf_mds.format.gather import AnyShard
 from hf_mds.format.hashing import hash_names, new_hasher
 from hf_mds.format.index import FileInfo, Index, ShardInfo
-from hf_mds.format.gather import AnyShard
 from hf_mds.format.layout import layout_of
 from hf_mds.format.view import Shard, open_shard, split_sample
 from hf_mds.storage.cache import ShardCache, default_cache_root
@@ -33,6 +33,7 @@ __all__ = ["CacheOptions", "OpenStream", "Stream", "open_stream"]
 
 INDEX = "index.json"
 _CHUNK_BYTES = 1 << 20
+_ADVICE = "copy or write the dataset again, or see to its permissions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +150,12 @@ class OpenStream:
             CacheFullError: If there is no room for it.
         """
         info, where = self.index.shards[shard_id], self.shard_where(shard_id)
-        data, *meta = [self._map(info, raw, packed) for raw, packed in info.files]
+        try:
+            data, *meta = [self._map(info, raw, packed) for raw, packed in info.files]
+        except MDSError:
+            raise
+        except OSError as error:
+            raise ShardFetchError(f"{where}: the shard must be readable here, got {error}; {_ADVICE}") from error
         return open_shard(info, data, meta[0] if meta else None, where=where)
 
     def first_value(self, column: str) -> bytes | None:
@@ -195,8 +201,8 @@ class OpenStream:
             num_bytes = os.fstat(file.fileno()).st_size
             if num_bytes != raw.bytes:
                 raise IntegrityError(
-                    f"{posixpath.join(self.where, raw.basename)}: the file must be {raw.bytes} bytes as the index says, "
-                    f"got {num_bytes}; copy or write the dataset again"
+                    f"{posixpath.join(self.where, raw.basename)}: the file must be {raw.bytes} bytes as the index "
+                    f"says, got {num_bytes}; copy or write the dataset again"
                 )
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if num_bytes else b""
 
@@ -209,8 +215,8 @@ class OpenStream:
             produce = partial(self._download_and_unpack, info, raw, packed)
             return self.cache.open(key, num_bytes=num_bytes, produce=produce, peak_bytes=num_bytes + packed.bytes)
         if not self.cache.contains(key, num_bytes):
-            kept = {"num_bytes": packed.bytes, "produce": partial(self._download, packed)}
-            with self.cache.open(self._key(packed), **kept) as source:
+            download = partial(self._download, packed)
+            with self.cache.open(self._key(packed), num_bytes=packed.bytes, produce=download) as source:
                 produce = partial(self._unpack, info, raw, packed, source)
                 return self.cache.open(key, num_bytes=num_bytes, produce=produce)
         return self.cache.open(key, num_bytes=num_bytes, produce=partial(self._download_and_unpack, info, raw, packed))
@@ -243,13 +249,7 @@ class OpenStream:
         name = self.stream.validate_hash
         if name is None:
             return
-        where = posixpath.join(self.where, file.basename)
-        expected = file.hashes.get(name)
-        if expected is None:
-            raise ValueError(
-                f"{where}: validate_hash must be one that the writer stored ({sorted(file.hashes) or 'it stored none'}), "
-                f"got {name!r}"
-            )
+        where, expected = posixpath.join(self.where, file.basename), file.hashes[name]
         hasher = new_hasher(name)
         with path.open("rb") as source:
             while chunk := source.read(_CHUNK_BYTES):
@@ -289,6 +289,7 @@ def open_stream(stream: Stream, options: CacheOptions | None = None) -> OpenStre
         index = replace(index, shards=_subset(index.shards, stream.shards, where))
     opened = OpenStream(stream, index, remote, cache, generation)
     _check_limit(opened)
+    _check_hashes(opened)
     return opened
 
 
@@ -306,6 +307,20 @@ def _check_limit(opened: OpenStream) -> None:
             f"{opened.where}: cache_limit must be {max(needs)} bytes ({format_bytes(max(needs))}) or more to hold the "
             f"largest shard, got {limit}; give a larger one, or write smaller shards"
         )
+
+
+def _check_hashes(opened: OpenStream) -> None:
+    """Refuse to validate by a hash that the writer did not store."""
+    name = opened.stream.validate_hash
+    if name is None:
+        return
+    for shard_id, shard in enumerate(opened.index.shards):
+        for file in (file for pair in shard.files for file in pair if file is not None):
+            if name not in file.hashes:
+                raise ValueError(
+                    f"{opened.shard_where(shard_id)}: validate_hash must be one that the writer stored, "
+                    f"{sorted(file.hashes) or 'of which there are none'}, got {name!r}"
+                )
 
 
 def _generation(text: bytes, index: Index, remote: Remote) -> str:
@@ -331,7 +346,7 @@ def _subset(shards: Sequence[ShardInfo], names: Sequence[str], where: str) -> tu
             chosen.append(shard)
     if wanted - found:
         raise FormatError(
-            f"{where}: the index must name every shard that is asked for, got none named {sorted(wanted - found)[0]!r}; "
-            "give the folder or its index.json to read all shards"
+            f"{where}: the index must name every shard that is asked for, got none named "
+            f"{sorted(wanted - found)[0]!r}; give the folder or its index.json to read all shards"
         )
     return tuple(chosen)

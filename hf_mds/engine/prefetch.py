@@ -1,0 +1,93 @@
+"""Fetches the shards of samples to come, in the order of their first use, while earlier samples are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from hf_mds.engine.shelf import Shelf
+from hf_mds.format.gather import AnyShard
+
+__all__ = ["Prefetch"]
+
+
+class Prefetch:
+    """A window of downloads before a reader. It belongs to one pass, and begins no thread where nothing is to fetch."""
+
+    def __init__(self, shelf: Shelf, num_threads: int) -> None:
+        self._shelf = shelf
+        self._num_threads = num_threads
+        self._queue: dict[int, None] = {}
+        self._running: dict[int, Future[AnyShard]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def add(self, shard_ids: Sequence[int]) -> None:
+        """Queue shards that will be needed, in the order of need, and begin what may begin."""
+        for shard_id in shard_ids:
+            self._queue.setdefault(shard_id)
+        self._start()
+
+    def take(self, shard_ids: Sequence[int], first_rows: Sequence[int], num_rows: int) -> int:
+        """Open the shards of the next rows, as far as nothing but the first must be waited for.
+
+        Args:
+            shard_ids: Distinct shards of the rows, in the order of their first row.
+            first_rows: The first row of each.
+            num_rows: How many rows there are.
+
+        Returns:
+            How many of the rows can be read now, at least one.
+
+        Raises:
+            MDSError: What keeps the first row's shard from being opened.
+        """
+        for shard_id, row in zip(shard_ids, first_rows, strict=True):
+            if self._shelf.is_open(shard_id):
+                self._shelf.get([shard_id])  # marks it as used
+                continue
+            future = self._running.get(shard_id)
+            if row > 0 and not (self._shelf.is_ready(shard_id) if future is None else _has_succeeded(future)):
+                return row
+            self._queue.pop(shard_id, None)
+            load: Callable[[], AnyShard] = self._running.pop(shard_id).result if future else self._loader(shard_id)
+            try:
+                shard = load()
+            except Exception:
+                if row > 0:
+                    return row  # its turn comes, and then it fails again
+                raise
+            self._shelf.keep(shard_id, shard)
+            self._start()
+        return num_rows
+
+    def leave(self, shard_ids: Sequence[int]) -> None:
+        """Leave shards to whoever opens them by himself."""
+        for shard_id in shard_ids:
+            self._queue.pop(shard_id, None)
+            self._running.pop(shard_id, None)
+
+    def close(self) -> None:
+        """Begin nothing more; downloads under way end by themselves."""
+        self._queue.clear()
+        self._running.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _loader(self, shard_id: int) -> Callable[[], AnyShard]:
+        return lambda: self._shelf.get([shard_id])[shard_id]
+
+    def _start(self) -> None:
+        """Begin downloads, as many as threads can soon begin and the cache has room for."""
+        while self._queue and len(self._running) < 2 * self._num_threads:
+            shard_id = next(iter(self._queue))
+            if shard_id not in self._running and not self._shelf.is_ready(shard_id):
+                if self._running and not self._shelf.fits([*self._running, shard_id], share=2):
+                    return
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="hf_mds-fetch")
+                self._running[shard_id] = self._pool.submit(self._shelf.load, shard_id)
+            del self._queue[shard_id]
+
+
+def _has_succeeded(future: Future[AnyShard]) -> bool:
+    return future.done() and future.exception() is None

@@ -1,0 +1,108 @@
+"""The shards of all streams under one numbering, and those of them that are open in this process."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from hf_mds.engine.stream import OpenStream
+from hf_mds.errors import MDSError
+from hf_mds.format.gather import AnyShard
+
+__all__ = ["MAX_OPEN_SHARDS", "Shelf"]
+
+MAX_OPEN_SHARDS = 256
+"""Each open shard holds a file descriptor, of which a process has 1,024 unless its user says otherwise."""
+
+
+class Shelf:
+    """Opens shards and keeps the most recently used of them open.
+
+    A mapped file takes its place on the disk until it is let go, also when the cache has removed it; so what is open
+    stays below the cache's limit as well. One thread uses a shelf; `load` alone may be called from others.
+    """
+
+    def __init__(self, streams: Sequence[OpenStream], num_threads: int) -> None:
+        self._streams = streams
+        self._num_threads = num_threads
+        self._firsts = np.cumsum([0, *(len(stream.index.shards) for stream in streams)])
+        self._open: OrderedDict[int, AnyShard] = OrderedDict()
+        self._failures: dict[int, MDSError] = {}
+        limits = [stream.cache.limit_bytes for stream in streams if not stream.is_in_place]
+        self._limit_bytes = min((limit for limit in limits if limit is not None), default=None)
+
+    def find(self, shard_id: int) -> tuple[OpenStream, int]:
+        """Return the stream of a shard, and the shard's number in there."""
+        stream = int(np.searchsorted(self._firsts, shard_id, side="right")) - 1
+        return self._streams[stream], shard_id - int(self._firsts[stream])
+
+    def where(self, shard_id: int) -> str:
+        """Return a shard's address."""
+        stream, local_id = self.find(shard_id)
+        return stream.shard_where(local_id)
+
+    def is_open(self, shard_id: int) -> bool:
+        """Return whether a shard is open here."""
+        return shard_id in self._open
+
+    def is_ready(self, shard_id: int) -> bool:
+        """Return whether a shard can be opened without waiting for a network or a decompressor."""
+        if shard_id in self._open:
+            return True
+        stream, local_id = self.find(shard_id)
+        return stream.is_ready(local_id)
+
+    def fits(self, shard_ids: Sequence[int], share: int = 1) -> bool:
+        """Return whether these shards may be open at the same time, in 1 / `share` of the cache's limit."""
+        if len(shard_ids) > MAX_OPEN_SHARDS:
+            return False
+        if self._limit_bytes is None:
+            return True
+        found = map(self.find, shard_ids)
+        return share * sum(stream.shard_bytes(local_id) for stream, local_id in found) <= self._limit_bytes
+
+    def load(self, shard_id: int) -> AnyShard:
+        """Open a shard, without keeping it; the one method for other threads."""
+        stream, local_id = self.find(shard_id)
+        return stream.open(local_id)
+
+    def keep(self, shard_id: int, shard: AnyShard) -> None:
+        """Keep a shard open, and let go of those that were not used for longest."""
+        self._open[shard_id] = shard
+        self._open.move_to_end(shard_id)
+        while len(self._open) > 1 and not self.fits(tuple(self._open)):
+            self._open.popitem(last=False)
+
+    def get(self, shard_ids: Sequence[int]) -> dict[int, AnyShard]:
+        """Return shards by number, opening those that are not; what must be fetched is fetched at the same time.
+
+        Raises:
+            MDSError: What keeps one from being opened. A shard that failed is not tried again, unless `forgive`.
+        """
+        shards = {shard_id: self._open[shard_id] for shard_id in shard_ids if shard_id in self._open}
+        missing = [shard_id for shard_id in shard_ids if shard_id not in shards]
+        for shard_id in missing:
+            if shard_id in self._failures:
+                raise self._failures[shard_id]
+        if sum(not self.is_ready(shard_id) for shard_id in missing) > 1:
+            with ThreadPoolExecutor(min(len(missing), self._num_threads), "hf_mds-fetch") as pool:
+                shards |= zip(missing, pool.map(self._load_or_remember, missing), strict=True)
+        else:
+            shards |= zip(missing, map(self._load_or_remember, missing), strict=True)
+        for shard_id, shard in shards.items():
+            self.keep(shard_id, shard)
+        return shards
+
+    def forgive(self) -> None:
+        """Let shards that failed be tried again."""
+        self._failures.clear()
+
+    def _load_or_remember(self, shard_id: int) -> AnyShard:
+        try:
+            return self.load(shard_id)
+        except MDSError as error:
+            self._failures[shard_id] = error
+            raise
