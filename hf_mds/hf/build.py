@@ -160,5 +160,5 @@ def tables_of(source: Source, shards: Sequence[tuple[int, int]]) -> Iterator[tup
     for number, (stream, shard) in enumerate(shards):
         place = starts[stream] + shard
         ids = np.arange(firsts[place], firsts[place + 1])
-        for part, (table, _) in enumerate(reader.batches(ids, source.cast, source.predownload)):
+        for part, table in enumerate(reader.batches(ids, source.cast, source.predownload)):
             yield builder.Key(number, part), table

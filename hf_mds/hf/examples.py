@@ -46,9 +46,8 @@ class Source:
 
     @property
     def predownload(self) -> int:
-        """Samples ahead of the reader whose shards are fetched."""
-        given = self.options.predownload
-        return max(8 * self.spec.batch_size, 4096) if given is None else given
+        """Samples ahead of the reader whose shards are fetched, unless the options say it."""
+        return max(8 * self.spec.batch_size, 4096)
 
 
 class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
@@ -144,8 +143,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
             _warn_of_batches(view)
         ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position)[skip:]
         reader = Reader(self.source.streams, self.source.options)
-        for table, _ in reader.batches(ids, self.source.cast, self.source.predownload):
-            yield table
+        yield from reader.batches(ids, self.source.cast, self.source.predownload)
 
     def batches(self, num_rows: int, drop_last: bool = False) -> Iterator[pa.Table]:
         """Yield tables of exactly so many rows, only the last may have fewer; the state is that behind the table."""

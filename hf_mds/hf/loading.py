@@ -9,7 +9,8 @@ from typing import Any
 
 import datasets
 
-from hf_mds.engine.reader import ReadOptions, columns_of
+from hf_mds.engine.columns import columns_of
+from hf_mds.engine.reader import ReadOptions
 from hf_mds.engine.stream import INDEX, CacheOptions, OpenStream, Stream, open_stream
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.hf.examples import Source
@@ -120,7 +121,7 @@ def open_source(
         ),
         **{**order, "batch_size": order.get("batch_size") or 1},
     )
-    encodings = columns_of(opened, read)
+    encodings = columns_of(opened, read.columns, allow_unsafe_types=read.allow_unsafe_types)
     if features is None:
         features = features_of(encodings, _kinds(opened, encodings))
     cast = TableCast(encodings, datasets.Features(features))
