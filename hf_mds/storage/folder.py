@@ -46,6 +46,7 @@ class CacheFolder:
         self.temporary = root / "temporary"
         self.locks = root / "locks"
         self.ledger = root / "ledger.sqlite3"
+        self.ledger_lock = root / "ledger.lock"
 
     def make(self) -> None:
         """Make the folders that are missing."""

@@ -1,23 +1,22 @@
 """What a cache folder holds and who is about to add to it: a small SQLite database, shared by all processes.
 
-Each transaction opens the database and closes it: nothing is open at a fork, nothing is left open at exit, a deleted
-ledger is noticed at once. The files are the truth and the ledger a record of them, so it is not synced to disk: after
-a power failure it may be damaged, and is then made anew from the folder.
+Each transaction takes the ledger's lock, opens the database and closes it: nothing is open at a fork or left open at
+exit, a deleted ledger is noticed at once, and a damaged one can be deleted. The files are the truth and the ledger a
+record of them, so it is not synced to disk: after a power failure it may be damaged, and is then made anew from them.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
 from hf_mds.errors import CacheFullError, StorageError
 from hf_mds.storage.eviction import CacheEntry
+from hf_mds.storage.faults import is_disk_full
 from hf_mds.storage.folder import CacheFolder
-from hf_mds.storage.locks import STEADY, NameLock
+from hf_mds.storage.locks import hold_file
 
 __all__ = ["Ledger"]
 
@@ -46,7 +45,7 @@ class Ledger:
         self._advice = advice
 
     def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Return `function(connection)`, run in a transaction that no other process interleaves with.
+        """Return `function(connection)`, run in a transaction while no other process is at the ledger.
 
         A damaged ledger is replaced, and `function` run again.
 
@@ -54,35 +53,40 @@ class Ledger:
             CacheFullError: If the disk is full.
             StorageError: If the folder cannot be written.
         """
-        for is_last in (False, True):
-            inode = self._inode()
-            try:
-                return self._run_once(function)
-            except sqlite3.OperationalError as error:
-                raise self._explain(error) from error
-            except sqlite3.DatabaseError as error:
-                if is_last:
-                    raise self._explain(error) from error
-            self._remove_damaged(inode)
-        raise AssertionError("unreachable")
+        try:
+            with hold_file(self._folder.ledger_lock, seconds=_BUSY_SECONDS):
+                try:
+                    return self._run_once(function)
+                except sqlite3.OperationalError:
+                    raise
+                except sqlite3.DatabaseError:
+                    # SQLite forbids to delete a database in use; under the lock, it is not.
+                    for name in (self._path.name, self._path.name + "-journal"):
+                        self._path.with_name(name).unlink(missing_ok=True)
+                    return self._run_once(function)
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise self._explain(error) from error
 
     def _run_once(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        with STEADY:  # SQLite must not be at work in another thread while this process forks
-            connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                connection.execute("PRAGMA synchronous = OFF")
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    self._create(connection)
-                    result = function(connection)
-                except BaseException:
-                    with suppress(sqlite3.Error):  # a damaged ledger cannot even do this
-                        connection.execute("ROLLBACK")
-                    raise
-                connection.execute("COMMIT")
-                return result
-            finally:
-                connection.close()
+                self._create(connection)
+                result = function(connection)
+            except BaseException:
+                with suppress(sqlite3.Error):  # a damaged ledger cannot even do this
+                    connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+            return result
+        finally:
+            connection.close()
 
     def _create(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -102,25 +106,8 @@ class Ledger:
             put_reservation(connection, name, "", num_bytes)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
 
-    def _inode(self) -> int | None:
-        try:
-            return os.stat(self._path).st_ino
-        except OSError:
-            return None
-
-    def _remove_damaged(self, inode: int | None) -> None:
-        """Delete a damaged ledger, unless another process has done so first."""
-        while (lock := NameLock.try_acquire(self._folder.locks, "ledger")) is None:
-            time.sleep(0.01)
-        try:
-            if self._inode() == inode:
-                self._path.unlink(missing_ok=True)
-                self._path.with_name(self._path.name + "-journal").unlink(missing_ok=True)
-        finally:
-            lock.release()
-
-    def _explain(self, error: sqlite3.Error) -> StorageError:
-        if "full" in str(error):
+    def _explain(self, error: Exception) -> StorageError:
+        if is_disk_full(error) or "full" in str(error):
             return CacheFullError(f"{self._path}: disk must have room for the ledger, got {error}; make room")
         return StorageError(f"{self._path}: ledger of the cache must be writable, got {error}; {self._advice}")
 

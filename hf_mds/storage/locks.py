@@ -10,12 +10,15 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["STEADY", "NameLock", "is_shared", "share"]
+__all__ = ["NameLock", "hold_file", "is_shared", "share"]
 
 # Held while this process is in a state that a forked child must not inherit: a lock half taken, SQLite at work.
-STEADY = threading.RLock()
+_STEADY = threading.RLock()
 _HELD: set[int] = set()  # descriptors of the locks of this process
 
 
@@ -24,10 +27,10 @@ def _close_inherited() -> None:
     for descriptor in _HELD:
         os.close(descriptor)
     _HELD.clear()
-    STEADY.release()
+    _STEADY.release()
 
 
-os.register_at_fork(before=STEADY.acquire, after_in_parent=STEADY.release, after_in_child=_close_inherited)
+os.register_at_fork(before=_STEADY.acquire, after_in_parent=_STEADY.release, after_in_child=_close_inherited)
 
 
 class NameLock:
@@ -46,9 +49,8 @@ class NameLock:
         """
         path = folder / f"{name}.lock"
         while True:
-            with STEADY:
-                # Reading is enough for flock, so that users with different umasks can share a folder.
-                descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            with _STEADY:
+                descriptor = open_lock_file(path)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -64,13 +66,48 @@ class NameLock:
 
     def release(self) -> None:
         """Delete the file and release the lock; in a forked child, do nothing."""
-        with STEADY:
+        with _STEADY:
             if self._descriptor in _HELD:
                 _HELD.discard(self._descriptor)
                 try:
                     self._path.unlink(missing_ok=True)
                 finally:
                     os.close(self._descriptor)
+
+
+def open_lock_file(path: Path) -> int:
+    """Return a descriptor to lock; the file is made if it is not there."""
+    flags = os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDWR | flags, 0o666)  # over NFS, only who may write may lock
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags, 0o666)  # made by another user: locally, reading is enough
+
+
+@contextmanager
+def hold_file(path: Path, *, seconds: float) -> Iterator[None]:
+    """Hold an exclusive lock on a file that stays. No fork can happen meanwhile.
+
+    Raises:
+        TimeoutError: If somebody else holds it for so long.
+        OSError: If the file cannot be made or opened.
+    """
+    with _STEADY:
+        descriptor = open_lock_file(path)
+        try:
+            deadline, pause_seconds = time.monotonic() + seconds, 0.0005
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise TimeoutError(f"held by another process for {seconds:g} s") from None
+                time.sleep(pause_seconds)
+                pause_seconds = min(pause_seconds * 1.5, 0.01)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:

@@ -155,6 +155,7 @@ def test_a_kill_at_any_moment_needs_no_clean_up(tmp_path: Path) -> None:
     assert bytes_on_disk(root) == 3000
     shards.prune()
     assert sorted(path.relative_to(root).as_posix() for path in root.rglob("*")) == [
+        "ledger.lock",
         "ledger.sqlite3",
         "locks",
         "shards",
