@@ -21,6 +21,8 @@ import numpy as np
 
 from hf_mds.errors import FormatError
 from hf_mds.format import images
+from hf_mds.format.ndarrays import DTYPE_BY_CODE, DTYPES, MAX_DIMS, decode_array, encode_array
+from hf_mds.format.reasons import reason, shown
 
 __all__ = ["DTYPE_BY_CODE", "Encoding", "encoding_names", "parse_encoding"]
 
@@ -29,9 +31,6 @@ DType = np.dtype[Any]
 
 MAX_FIXED_BYTES = (1 << 32) - 1
 """No value can be larger than a shard, whose offsets are uint32."""
-
-MAX_DIMS = 63
-"""What the six bits of the shape byte can say."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,11 @@ def parse_encoding(name: str) -> Encoding:
     if name in _ENCODINGS:
         return _ENCODINGS[name]
     match = _NDARRAY.fullmatch(name)
-    if match is None or match["dtype"] not in _DTYPES:
+    if match is None or match["dtype"] not in DTYPES:
         raise ValueError(
-            f"encoding must be one of {', '.join(encoding_names())}, got {name!r}; DTYPE is one of {', '.join(_DTYPES)}"
+            f"encoding must be one of {', '.join(encoding_names())}, got {name!r}; DTYPE is one of {', '.join(DTYPES)}"
         )
-    dtype = _DTYPES[match["dtype"]]
+    dtype = DTYPES[match["dtype"]]
     if match["shape"] is None:
         return _array_encoding(name, dtype, None)
     shape = tuple(int(part) for part in match["shape"].split(","))
@@ -105,19 +104,6 @@ def parse_encoding(name: str) -> Encoding:
             f"the shape of encoding {name!r} must have 1 to {MAX_DIMS} dimensions of 1 or more, below 4 GiB in all"
         )
     return _array_encoding(name, dtype, shape)
-
-
-def _reason(expected: str, value: Any) -> str:
-    return f"must be {expected}, got {type(value).__name__} {_shown(value)}"
-
-
-def _shown(value: Any) -> str:
-    """Return a value for people, in short."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an int that Python does not write as text, or something without an end
-        return "(too long to show)"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _decode_text(data: bytes) -> str:
@@ -132,7 +118,7 @@ def _decode_text(data: bytes) -> str:
 
 def _encode_bytes(value: Any) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise TypeError(_reason("bytes", value))
+        raise TypeError(reason("bytes", value))
     return bytes(value)
 
 
@@ -142,7 +128,7 @@ def _decode_bytes(data: bytes) -> bytes:
 
 def _encode_str(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError(_reason("str", value))
+        raise TypeError(reason("str", value))
     try:
         return value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -159,14 +145,14 @@ def _integer(value: Any) -> int:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(_reason("an integer", value))
+        raise TypeError(reason("an integer", value))
     return int(value)
 
 
 def _encode_integer(value: Any, dtype: DType) -> bytes:
     number, limits = _integer(value), np.iinfo(dtype)
     if not limits.min <= number <= limits.max:
-        raise ValueError(f"must be from {limits.min} to {limits.max} to fit {dtype.name}, got {_shown(number)}")
+        raise ValueError(f"must be from {limits.min} to {limits.max} to fit {dtype.name}, got {shown(number)}")
     return number.to_bytes(dtype.itemsize, "little", signed=dtype.kind == "i")
 
 
@@ -185,7 +171,7 @@ def _encode_float(value: Any, dtype: DType) -> bytes:
         exact = False
     if not exact:
         raise ValueError(
-            f"must be a number that {dtype.name} holds exactly, got {_shown(value)}; "
+            f"must be a number that {dtype.name} holds exactly, got {shown(value)}; "
             f"round it yourself: np.{dtype.name}(value)"
         )
     return stored.tobytes()
@@ -195,7 +181,7 @@ def _number(value: Any) -> int:
     try:
         return _integer(value)
     except TypeError:
-        raise TypeError(_reason("a number", value)) from None
+        raise TypeError(reason("a number", value)) from None
 
 
 def _decode_int(data: bytes) -> int:
@@ -218,13 +204,13 @@ def _encode_str_int(value: Any) -> bytes:
 
 def _encode_str_float(value: Any) -> bytes:
     if not isinstance(value, (float, np.float16, np.float32)):
-        raise TypeError(_reason("a float", value))
+        raise TypeError(reason("a float", value))
     return str(float(value)).encode()
 
 
 def _encode_str_decimal(value: Any) -> bytes:
     if not isinstance(value, Decimal):
-        raise TypeError(_reason("a decimal.Decimal", value))
+        raise TypeError(reason("a decimal.Decimal", value))
     return str(value).encode()
 
 
@@ -252,7 +238,7 @@ def _plain(value: Any) -> Any:
     """Return what JSON knows for NumPy's values; called by json.dumps for what it does not know itself."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
-    raise TypeError(_reason("made of what JSON can hold", value))
+    raise TypeError(reason("made of what JSON can hold", value))
 
 
 def _check_keys(value: Any) -> None:
@@ -260,7 +246,7 @@ def _check_keys(value: Any) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(_reason("JSON, whose keys are str", key))
+                raise TypeError(reason("JSON, whose keys are str", key))
             _check_keys(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
@@ -288,100 +274,16 @@ def _decode_pickle(data: bytes) -> Any:
         raise FormatError(f"bytes must be a pickle that loads here: {type(error).__name__}: {error}") from error
 
 
-# ---- arrays
-
-
-def _encode_array(value: Any, dtype: DType | None, shape: tuple[int, ...] | None) -> bytes:
-    """Return [dtype byte,] [shape,] values in C order and little-endian."""
-    if isinstance(value, bytes):
-        _decode_array_checked(value, dtype, shape)
-        return value
-    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
-        raise TypeError(_reason("a numpy.ndarray" + (f" of {dtype.name}" if dtype else ""), value))
-    stored = _DTYPES.get(value.dtype.name)
-    if stored is None or (dtype is not None and stored != dtype):
-        expected = dtype.name if dtype else "one of " + ", ".join(_DTYPES)
-        raise ValueError(f"dtype must be {expected}, got {value.dtype.name}; values are never cast")
-    if shape is not None and value.shape != shape:
-        raise ValueError(f"shape must be {shape}, got {value.shape}")
-    data = np.ascontiguousarray(value, stored).tobytes()
-    if shape is not None:
-        return data
-    code = b"" if dtype is not None else bytes([_CODE_BY_DTYPE[stored.name]])
-    return code + _encode_shape(value.shape) + data
-
-
-def _encode_shape(shape: tuple[int, ...]) -> bytes:
-    """Return `(ndim << 2) | code` and the dimensions in the smallest unsigned type that holds the largest."""
-    if not 1 <= len(shape) <= MAX_DIMS or min(shape) == 0:
-        raise ValueError(
-            f"shape must have 1 to {MAX_DIMS} dimensions, none of them 0, got {shape}; "
-            "the format has no place for it that other readers of MDS know"
-        )
-    code = next(code for code, dtype in enumerate(_DIM_DTYPES) if max(shape) <= np.iinfo(dtype).max)
-    return bytes([len(shape) << 2 | code]) + np.array(shape, _DIM_DTYPES[code]).tobytes()
-
-
-def _decode_shape(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """Return the shape that begins at `start`, and where it ends."""
-    if start >= len(data):
-        raise FormatError(f"an array must have a shape, got {len(data)} bytes in all")
-    ndim, dtype = data[start] >> 2, _DIM_DTYPES[data[start] & 3]
-    end = start + 1 + ndim * dtype.itemsize
-    if end > len(data):
-        raise FormatError(f"an array's shape must lie within its bytes, got {ndim} dimensions in {len(data)} bytes")
-    return tuple(np.frombuffer(data, dtype, ndim, start + 1).tolist()), end
-
-
-def _decode_array(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
-    start = 0
-    if dtype is None:
-        dtype = DTYPE_BY_CODE.get(data[0]) if data else None
-        if dtype is None:
-            raise FormatError(f"an array's first byte must be a dtype's code, got {data[:1]!r}")
-        start = 1
-    if shape is None:
-        shape, start = _decode_shape(data, start)
-    if math.prod(shape) * dtype.itemsize != len(data) - start:
-        raise FormatError(f"an array of shape {shape} and {dtype.name} must fill its bytes, got {len(data) - start}")
-    try:
-        array: np.ndarray[Any, Any] = np.frombuffer(data, dtype, offset=start).reshape(shape).copy()
-    except ValueError as error:  # more dimensions than this NumPy knows, or an empty array of a huge shape
-        raise FormatError(f"an array's shape must be one that NumPy can make, got {shape} ({error})") from None
-    return array
-
-
-def _decode_array_checked(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None) -> None:
-    try:
-        _decode_array(data, dtype, shape)
-    except FormatError as error:
-        raise ValueError(f"bytes given for an array must be one in this encoding: {error}") from None
-
-
 # ---- the table
 
-_DTYPES: dict[str, DType] = {
-    dtype.name: dtype.newbyteorder("<")
-    for dtype in map(
-        np.dtype, ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
-    )
-}  # fmt: skip
-_CODE_BY_DTYPE = {
-    "uint8": 8, "int8": 9, "uint16": 16, "int16": 17, "float16": 18, "uint32": 32,
-    "int32": 33, "float32": 34, "uint64": 64, "int64": 65, "float64": 66,
-}  # fmt: skip
-DTYPE_BY_CODE: dict[int, DType] = {code: _DTYPES[name] for name, code in _CODE_BY_DTYPE.items()}
-"""The dtype that the first byte of an "ndarray" value names."""
-
-_DIM_DTYPES = tuple(np.dtype(name) for name in ("u1", "<u2", "<u4", "<u8"))
 _NDARRAY = re.compile(r"ndarray:(?P<dtype>\w+)(?::(?P<shape> *[0-9]{1,19} *(?:, *[0-9]{1,19} *)*))?", re.ASCII)
 _ARTICLES: dict[Callable[[str], Any], str] = {int: "an integer", float: "a float", Decimal: "a decimal"}
 
 
 def _array_encoding(name: str, dtype: DType | None, shape: tuple[int, ...] | None) -> Encoding:
     size = None if dtype is None or shape is None else math.prod(shape) * dtype.itemsize
-    encode = partial(_encode_array, dtype=dtype, shape=shape)
-    decode = partial(_decode_array, dtype=dtype, shape=shape)
+    encode = partial(encode_array, dtype=dtype, shape=shape)
+    decode = partial(decode_array, dtype=dtype, shape=shape)
     return Encoding(name, "array", size, encode, decode, dtype, shape)
 
 
@@ -399,14 +301,14 @@ def _number_encoding(name: str, encode: Callable[[Any], bytes], parse: Callable[
     return Encoding(name, "text_number", None, encode, partial(_decode_number, parse=parse))
 
 
-_INT64 = _DTYPES["int64"]
+_INT64 = DTYPES["int64"]
 _ENCODINGS: dict[str, Encoding] = {
     encoding.name: encoding
     for encoding in (
         Encoding("bytes", "bytes", None, _encode_bytes, _decode_bytes),
         Encoding("str", "str", None, _encode_str, _decode_text),
         Encoding("int", "scalar", 8, partial(_encode_integer, dtype=_INT64), _decode_int, _INT64, ()),
-        *map(_scalar_encoding, _DTYPES.values()),
+        *map(_scalar_encoding, DTYPES.values()),
         _number_encoding("str_int", _encode_str_int, int),
         _number_encoding("str_float", _encode_str_float, float),
         _number_encoding("str_decimal", _encode_str_decimal, Decimal),

@@ -20,7 +20,8 @@ import numpy as np
 
 from hf_mds.errors import FormatError, WriteError
 from hf_mds.format.encodings import Encoding, parse_encoding
-from hf_mds.format.index import SPLIT_ENCODINGS, ShardInfo, settings_to_dict
+from hf_mds.format.entries import ShardInfo, settings_to_dict
+from hf_mds.format.entry_parsing import SPLIT_ENCODINGS
 from hf_mds.format.shard import (
     RawFile,
     ShardOptions,

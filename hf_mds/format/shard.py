@@ -25,8 +25,8 @@ import numpy as np
 from hf_mds.errors import WriteError
 from hf_mds.format.compression import check_available
 from hf_mds.format.encodings import Encoding, parse_encoding
+from hf_mds.format.entries import FileInfo, ShardInfo, settings_to_dict
 from hf_mds.format.hashing import check_hash_names
-from hf_mds.format.index import FileInfo, ShardInfo, settings_to_dict
 from hf_mds.units import parse_bytes
 
 __all__ = ["MDSFormat", "RawFile", "SampleFormat", "ShardBuilder", "ShardOptions"]
@@ -49,6 +49,8 @@ class ShardOptions:
     """Bytes of a shard ("64mb"), of its data file in the split formats; None for as large as the format allows."""
 
     def __post_init__(self) -> None:
+        if self.compression == "":  # what a script gives whose option was left empty
+            object.__setattr__(self, "compression", None)
         if self.compression is not None:
             check_available(self.compression)
         object.__setattr__(self, "hashes", check_hash_names(self.hashes or ()))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,12 @@ def test_hashes_are_those_of_the_files(tmp_path: Path, compression: str | None) 
     assert (shard.zip_data is None) == (compression is None)
 
 
+def test_an_empty_compression_is_none(tmp_path: Path) -> None:
+    write(tmp_path, compression="")
+    (shard,) = Index.from_json((tmp_path / "index.json").read_bytes()).shards
+    assert (shard.compression, shard.zip_data) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("option", "known"),
     [
@@ -610,3 +617,19 @@ def test_xsv_wants_a_separator(tmp_path: Path) -> None:
     with XSVWriter(columns={"a": "str", "b": "int"}, out=tmp_path / "a", separator="::") as made:
         made.write({"a": "x:y", "b": 1})
     assert (tmp_path / "a" / "shard.00000.xsv").read_text() == "a::b\nx:y::1\n"
+
+
+@pytest.mark.parametrize("compression", [None, "zstd:1"])
+def test_a_writer_holds_about_one_shard(tmp_path: Path, compression: str | None) -> None:
+    value, shard_bytes = os.urandom(1 << 18), 4 << 20
+    made = MDSWriter(columns={"b": "bytes"}, out=tmp_path, size_limit=shard_bytes, compression=compression)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            made.write({"b": value})
+        made.finish()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(samples_per_shard(tmp_path)) == 7
+    assert peak < shard_bytes * (1.5 if compression is None else 3.5)  # compressing needs it in one piece, and its own

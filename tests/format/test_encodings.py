@@ -128,6 +128,7 @@ def test_stored(name: str, value: Any, data: bytes) -> None:
         ("bytes", "a", "must be bytes, got str 'a'"),
         ("bytes", None, "must be bytes, got NoneType None"),
         ("str", b"a", "must be str, got bytes b'a'"),
+        ("str", b"a" * 5000, r"must be str, got bytes b'a{55}\.\.\.$"),
         ("str", "\ud800", r"lone surrogate '\\ud800' at 0"),
         ("int", True, "must be an integer, got bool True"),
         ("int", np.bool_(True), "must be an integer, got bool"),

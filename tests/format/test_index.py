@@ -60,6 +60,11 @@ def test_keys_beside_the_shards_are_kept() -> None:
     assert parse(index.to_json()) == index
 
 
+def test_a_hash_named_twice_is_read() -> None:
+    """The reference writes what it is told."""
+    assert parse(change("plain", "shards.0.hashes", ["md5", "md5"])).shards[0].hashes == ("md5", "md5")
+
+
 def test_columns_of_equal_shards_are_one_object() -> None:
     first, second, *_ = parse(golden("many_shards")).shards
     assert first.column_names is second.column_names

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from hf_mds.errors import FormatError, WriteError
-from hf_mds.format.index import FileInfo, Index, ShardInfo, shard_to_dict
+from hf_mds.format.entries import FileInfo, ShardInfo, shard_to_dict
+from hf_mds.format.index import Index
 from hf_mds.format.lines import LineFormat, LineShard, open_line_shard
 from hf_mds.format.shard import ShardBuilder, ShardOptions
 

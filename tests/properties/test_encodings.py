@@ -152,7 +152,7 @@ def expected_split(sizes: list[int], start: int, per_sample: int, limit: int) ->
 
 
 @given(st.lists(st.integers(0, 400), max_size=30), st.integers(1, 1500))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_shards_are_split_as_the_format_says(sizes: list[int], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         with MDSWriter(columns={"b": "bytes"}, out=f"{folder}/a", size_limit=limit) as made:
@@ -172,7 +172,7 @@ def test_shards_are_split_as_the_format_says(sizes: list[int], limit: int) -> No
 
 
 @given(st.lists(st.text("abcé", max_size=60), max_size=30), st.integers(1, 300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_lines_are_split_as_the_format_says(texts: list[str], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         with CSVWriter(columns={"t": "str"}, out=f"{folder}/a", size_limit=limit) as made:
