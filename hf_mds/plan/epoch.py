@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 from hf_mds.plan.batching import BATCHING_METHODS, Setting
 from hf_mds.plan.checks import check_choice, check_flag, check_int
 from hf_mds.plan.mixing import StreamSpec, plan_mix
-from hf_mds.plan.partition import PARTITION_ALGOS, Partition
-from hf_mds.plan.sampling import SAMPLING_METHODS, Draw, draw_streams
-from hf_mds.plan.shuffle import SHUFFLE_ALGOS, Permutation, Shuffle, node_starts, nodes_of
+from hf_mds.plan.partition import PARTITION_ALGOS
+from hf_mds.plan.pool import Pool
+from hf_mds.plan.sampling import SAMPLING_METHODS, draw_streams
+from hf_mds.plan.shuffle import SHUFFLE_ALGOS, Shuffle
 from hf_mds.plan.world import World
 
 __all__ = ["EpochPlan", "EpochSpec", "plan_epoch"]
@@ -121,6 +123,8 @@ class EpochSpec:
         return hashlib.sha256(json.dumps(["hf_mds order 1", values], sort_keys=True).encode()).hexdigest()
 
 
+_CHUNK = 1 << 15  # slots worked on together
+
 _COUNTS = (
     "epoch_size",
     "batch_size",
@@ -136,63 +140,6 @@ _NAMES: dict[str, Collection[str]] = {
     "partition_algo": PARTITION_ALGOS,
     "batching_method": BATCHING_METHODS,
 }
-
-
-class _Pool:
-    """Samples that are drawn and shuffled together. Draw and permutation are made when they are first needed."""
-
-    def __init__(self, spec: EpochSpec, streams: dict[int, int], partition: Partition, shuffle: Shuffle) -> None:
-        """Describe a pool.
-
-        Args:
-            spec: Of the epoch.
-            streams: Samples to draw of each of the pool's streams, by the stream's number.
-            partition: Deals the pool's samples to its slots.
-            shuffle: Used if the spec says so.
-        """
-        self._spec, self._streams, self._partition, self._shuffle = spec, streams, partition, shuffle
-        self._draw: Draw | None = None
-        self._permutation: Permutation | None = None
-
-    def nodes(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the canonical nodes that some slots of the pool draw from, sorted."""
-        positions = self._partition.positions(slots)
-        nodes = nodes_of(positions[positions >= 0], self._starts())
-        return np.flatnonzero(np.bincount(nodes, minlength=self._shuffle.num_canonical_nodes))
-
-    def prepare(self, nodes: NDArray[np.int64]) -> None:
-        """Shuffle some canonical nodes, unless they are; those of earlier calls are forgotten."""
-        if self._spec.shuffle and (self._permutation is None or not self._permutation.covers(nodes)):
-            self._permutation = None  # before memory is taken for the next
-            self._permutation = self._shuffle.permute(self._drawn().unit_sizes, nodes)
-
-    def ids(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids of some slots whose nodes are prepared, -1 for empty ones, in the slots' shape."""
-        ids = self._partition.positions(slots)
-        filled = ids >= 0
-        positions = ids[filled]
-        if self._permutation is not None:
-            positions = self._permutation.take(positions)
-        ids[filled] = self._drawn().ids(positions)
-        return ids
-
-    def _starts(self) -> NDArray[np.int64]:
-        """Return where the pool's canonical nodes begin."""
-        return node_starts(self._partition.num_samples, self._shuffle.num_canonical_nodes)
-
-    def _drawn(self) -> Draw:
-        """Return the pool's samples in the order of their shards."""
-        if self._draw is None:
-            spec, epoch = self._spec, self._shuffle.epoch
-            firsts = np.cumsum([0, *(stream.num_samples for stream in spec.streams)]).tolist()
-            seed = SAMPLING_METHODS[spec.sampling_method](spec.shuffle_seed, epoch)
-            self._draw = draw_streams(
-                [(spec.streams[index].sizes, firsts[index], choose) for index, choose in self._streams.items()],
-                granularity=spec.sampling_granularity,
-                shard_seed=seed if spec.shuffle else spec.shuffle_seed,
-                sample_seed=seed,
-            )
-        return self._draw
 
 
 class EpochPlan:
@@ -282,9 +229,12 @@ class EpochPlan:
         ids = np.empty(self.shape, np.int64)
         for place in np.ndindex(*self.shape[:3]):
             ids[place] = self._take(self._slots(*place))
+        for pool in self._pools:
+            pool.forget()
+        self._prepared = None
         return ids
 
-    def _plan_pools(self, proportions: NDArray[np.float64]) -> tuple[_Pool, ...]:
+    def _plan_pools(self, proportions: NDArray[np.float64]) -> tuple[Pool, ...]:
         """Describe the pools that the layout's partitions are of."""
         spec, choose = self.spec, self.choose_per_stream
         nodes, block = spec.canonical_nodes(self.world), spec.block_size(self.world)
@@ -293,12 +243,21 @@ class EpochPlan:
         else:
             members = [{index: count} for index, count in enumerate(choose)]
             blocks = [int(block * proportion) for proportion in proportions.tolist()]
+        firsts = np.cumsum([0, *(stream.num_samples for stream in spec.streams)]).tolist()
+        seed = SAMPLING_METHODS[spec.sampling_method](spec.shuffle_seed, self.epoch)
         pools = []
         for streams, size, partition in zip(members, blocks, self._layout.partitions, strict=True):
-            shuffle = Shuffle(spec.shuffle_algo, nodes, spec.shuffle_seed, self.epoch, size)
-            if spec.shuffle:
+            draw = partial(
+                draw_streams,
+                [(spec.streams[index].sizes, firsts[index], count) for index, count in streams.items()],
+                granularity=spec.sampling_granularity,
+                shard_seed=seed if spec.shuffle else spec.shuffle_seed,
+                sample_seed=seed,
+            )
+            shuffle = Shuffle(spec.shuffle_algo, nodes, spec.shuffle_seed, self.epoch, size) if spec.shuffle else None
+            if shuffle is not None:
                 shuffle.check(partition.num_samples, least_block=int(spec.batching_method == "device_per_stream"))
-            pools.append(_Pool(spec, streams, partition, shuffle))
+            pools.append(Pool(partition, shuffle, draw))
         return tuple(pools)
 
     def prepare(self, node: int, rank: int) -> None:
@@ -306,13 +265,14 @@ class EpochPlan:
         if self._prepared == (node, rank):
             return
         self._prepared = None
-        needs: list[list[NDArray[np.int64]]] = [[] for _ in self._pools]
+        needs = np.zeros((len(self._pools), self.spec.canonical_nodes(self.world)), bool)
         for worker in range(self.world.workers_per_rank):
-            pools, slots = self._layout.locate(self._slots(node, rank, worker))
-            for number, pool in enumerate(self._pools):
-                needs[number].append(pool.nodes(slots[pools == number]))
-        for pool, nodes in zip(self._pools, needs, strict=True):
-            pool.prepare(np.unique(np.concatenate(nodes)))
+            for slots in _chunks(self._slots(node, rank, worker)):
+                pools, pool_slots = self._layout.locate(slots)
+                for number, pool in enumerate(self._pools):
+                    needs[number, pool.nodes(pool_slots[pools == number])] = True
+        for pool, need in zip(self._pools, needs, strict=True):
+            pool.prepare(np.flatnonzero(need))
         self._prepared = (node, rank)
 
     def _slots(self, node: int, rank: int, worker: int) -> NDArray[np.int64]:
@@ -323,12 +283,20 @@ class EpochPlan:
 
     def _take(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ids of some slots whose canonical nodes are prepared, in the slots' shape."""
-        pools, pool_slots = self._layout.locate(slots)
         ids = np.full_like(slots, -1)
-        for number, pool in enumerate(self._pools):
-            mine = pools == number
-            ids[mine] = pool.ids(pool_slots[mine])
+        for some_slots, some_ids in zip(_chunks(slots), _chunks(ids), strict=True):
+            pools, pool_slots = self._layout.locate(some_slots)
+            for number, pool in enumerate(self._pools):
+                mine = pools == number
+                some_ids[mine] = pool.ids(pool_slots[mine])
         return ids
+
+
+def _chunks(table: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yield views of some rows of a table after the other, so few that work on them stays in the processor's cache."""
+    num_rows = max(_CHUNK // table.shape[1], 1)
+    for start in range(0, len(table), num_rows):
+        yield table[start : start + num_rows]
 
 
 def plan_epoch(spec: EpochSpec, world: World, epoch: int = 0, sample_in_epoch: int = 0) -> EpochPlan:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hf_mds.plan import SHUFFLE_ALGOS
-from hf_mds.plan.shuffle import Shuffle, node_starts
+from hf_mds.plan.permutation import node_starts
+from hf_mds.plan.shuffle import Shuffle
 
 UNITS = np.array([7, 1, 30, 12, 4, 4, 25, 9, 18, 2, 40, 3])
 TOTAL = int(UNITS.sum())
