@@ -45,7 +45,7 @@ def to_pylist(
     named = name_row or "row {}".format
     names = batch.schema.names
     columns = [
-        column_values(
+        _values_or_none(
             batch.column(index), encodings[name], name=name, allow_unsafe_types=allow_unsafe_types, name_row=named
         )
         for index, name in enumerate(names)
@@ -126,6 +126,26 @@ def require_safe(name: str, encoding: Encoding, *, allow_unsafe_types: bool) -> 
             f"column {name!r}: encoding must be one that runs no code when read, got {encoding.name!r}; if you trust "
             "the dataset's author, pass allow_unsafe_types=True, else leave the column out"
         )
+
+
+def _values_or_none(
+    column: pa.Array, encoding: str, *, name: str, allow_unsafe_types: bool, name_row: NameRow
+) -> list[Any]:
+    """Return the values of a column, None for nulls: they stand for what a stream of a mix does not have."""
+    if not column.null_count:
+        return column_values(column, encoding, name=name, allow_unsafe_types=allow_unsafe_types, name_row=name_row)
+    places = np.flatnonzero(np.asarray(column.is_valid()))
+    values: list[Any] = [None] * len(column)
+    found = column_values(
+        column.drop_null(),
+        encoding,
+        name=name,
+        allow_unsafe_types=allow_unsafe_types,
+        name_row=lambda row: name_row(int(places[row])),
+    )
+    for place, value in zip(places.tolist(), found, strict=True):
+        values[place] = value
+    return values
 
 
 def _plain(column: pa.Array) -> list[Any]:
