@@ -15,33 +15,23 @@ import logging
 import os
 import shutil
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from hf_mds.errors import CacheFullError, IntegrityError, StorageError
 from hf_mds.storage import ledger
 from hf_mds.storage.eviction import CacheEntry, plan_eviction
 from hf_mds.storage.faults import is_disk_full
 from hf_mds.storage.folder import CacheFolder, lock_name
-from hf_mds.storage.locks import NameLock, is_shared, share
-from hf_mds.units import format_bytes
+from hf_mds.storage.locks import NameLock, Waiting, share
+from hf_mds.storage.room import Room
 
 __all__ = ["CacheUsage", "ShardCache", "default_cache_root", "plan_eviction"]
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
-
-_ADVICE = "set local= or HF_MDS_CACHE to a folder that this user may write"
-_FLUSH_SECONDS = 30.0  # last uses are written down this often, not at each use
-_LONGEST_POLL_SECONDS = 0.1
-_REAP_SECONDS = 0.5
-_WARN_SECONDS = 60.0
 
 
 def default_cache_root() -> Path:
@@ -78,12 +68,14 @@ class ShardCache:
         if limit_bytes is not None and limit_bytes <= 0:
             raise ValueError(f"limit_bytes must be more than 0, or None, got {limit_bytes!r}")
         self.root = Path(os.path.abspath(os.path.expanduser(root)))
-        self.limit_bytes = limit_bytes
         self._folder = CacheFolder(self.root)
-        self._ledger = ledger.Ledger(self._folder, advice=_ADVICE)
-        self._used_at: dict[str, float] = {}
-        self._flushed_at = time.monotonic()
+        self._room = Room(self._folder, limit_bytes)
         self._reaped_by: int | None = None
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """What the folder may hold at most, as far as this process is concerned."""
+        return self._room.limit_bytes
 
     def __repr__(self) -> str:
         return f"ShardCache({str(self.root)!r}, limit_bytes={self.limit_bytes})"
@@ -102,7 +94,7 @@ class ShardCache:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except PermissionError as error:
-            raise self._unusable(error) from error
+            raise self._folder.unusable(error) from error
 
     def get(
         self, key: str, *, num_bytes: int, produce: Callable[[Path], object], peak_bytes: int | None = None
@@ -154,28 +146,21 @@ class ShardCache:
                 ledger.delete_entries(connection, (key,))
 
         if self._folder.ledger.exists():
-            self._run(drop)
+            self._room.run(drop)
 
     def touch(self, keys: Iterable[str]) -> None:
         """Note that files are in use now. Cheap: it is written down every half minute."""
-        now = time.time()
-        for key in keys:
-            self._used_at[key] = now
-        if time.monotonic() >= self._flushed_at + _FLUSH_SECONDS:
-            self.flush()
+        self._room.note_uses(keys)
 
     def flush(self) -> None:
         """Write down the uses noted so far; a folder that cannot be written is no error here."""
-        self._flushed_at = time.monotonic()
-        if self._used_at and self._folder.ledger.exists():
-            with suppress(StorageError):
-                self._run(self._write_uses)
+        self._room.flush()
 
     def usage(self) -> CacheUsage:
         """Return what the cache holds now."""
         if not self._folder.ledger.exists():
             return CacheUsage(0, 0, 0)
-        return self._run(lambda c: CacheUsage(*ledger.sum_entries(c), ledger.sum_reservations(c)))
+        return self._room.run(lambda c: CacheUsage(*ledger.sum_entries(c), ledger.sum_reservations(c)))
 
     def entries(self) -> list[CacheEntry]:
         """Return all entries, the least recently used first."""
@@ -183,24 +168,24 @@ class ShardCache:
             return []
 
         def read(connection: sqlite3.Connection) -> list[CacheEntry]:
-            self._write_uses(connection)
+            self._room.write_uses(connection)
             return list(ledger.iter_entries(connection))
 
-        return sorted(self._run(read), key=lambda entry: (entry.last_used, entry.key))
+        return sorted(self._room.run(read), key=lambda entry: (entry.last_used, entry.key))
 
     def prune(self, limit_bytes: int = 0) -> int:
         """Remove what dead processes left, evict down to `limit_bytes`, and return the bytes set free."""
         if not self._folder.ledger.exists():
             return 0
-        self._reap()
+        self._room.reap()
 
         def evict(connection: sqlite3.Connection) -> int:
             before = ledger.sum_entries(connection)[1]
             reserved = ledger.sum_reservations(connection)
-            self._evict(connection, need_bytes=reserved, limit_bytes=max(limit_bytes, reserved))
+            self._room.evict(connection, need_bytes=reserved, limit_bytes=max(limit_bytes, reserved))
             return before - ledger.sum_entries(connection)[1]
 
-        return self._run(evict)
+        return self._room.run(evict)
 
     # Making a file
 
@@ -210,7 +195,7 @@ class ShardCache:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._folder.unusable(error) from error
         if os.fstat(stream.fileno()).st_size != num_bytes:
             stream.close()
             return None
@@ -221,11 +206,11 @@ class ShardCache:
         """Make a file under its lock, and return it open; None if another made it meanwhile."""
         if self.limit_bytes is not None and peak_bytes > self.limit_bytes:
             plan_eviction((), need_bytes=peak_bytes, limit_bytes=self.limit_bytes)  # raises
-        with self._own_errors():
+        with self._folder.own_errors():
             self._folder.make()
         if self._reaped_by != os.getpid():
             self._reaped_by = os.getpid()
-            self._reap()
+            self._room.reap()
         lock = self._wait_for_lock(key, num_bytes)
         if lock is None:
             return None
@@ -235,15 +220,15 @@ class ShardCache:
                 return stream
             self._discard(key, num_bytes)
             self._folder.remove_temporary(lock_name(key))
-            self._reserve(key, peak_bytes)
+            self._room.reserve(key, peak_bytes)
             return self._produce(key, num_bytes, produce, peak_bytes)
         finally:
             lock.release()
 
     def _wait_for_lock(self, key: str, num_bytes: int) -> NameLock | None:
-        waiting = _Waiting(f"{key}: waiting for another process to fetch it into {self.root}")
+        waiting = Waiting(f"{key}: waiting for another process to fetch it into {self.root}")
         while True:
-            with self._own_errors():
+            with self._folder.own_errors():
                 lock = NameLock.try_acquire(self._folder.locks, lock_name(key))
             if lock is not None or self.contains(key, num_bytes):
                 return lock
@@ -259,7 +244,7 @@ class ShardCache:
                 num_bytes,
                 path.lstat().st_size,
             )
-            with self._own_errors():
+            with self._folder.own_errors():
                 path.unlink()
 
     def _produce(self, key: str, num_bytes: int, produce: Callable[[Path], object], peak_bytes: int) -> BinaryIO:
@@ -267,15 +252,15 @@ class ShardCache:
         folder: Path | None = None
         stream: BinaryIO | None = None
         try:
-            with self._own_errors():
+            with self._folder.own_errors():
                 folder = self._folder.make_temporary(key, peak_bytes)
             file = folder / key.rpartition("/")[2]
             produce(file)
             stream = self._open_made(file, key, num_bytes)
-            with self._own_errors():
+            with self._folder.own_errors():
                 self._folder.install(file, key)
             shutil.rmtree(folder, ignore_errors=True)  # before its room is given back
-            self._run(lambda c: self._enter(c, key, num_bytes))
+            self._room.enter(key, num_bytes)
             return stream
         except BaseException as error:
             if stream is not None:
@@ -284,9 +269,9 @@ class ShardCache:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             with suppress(StorageError):
-                self._run(lambda c: ledger.take_reservation(c, lock_name(key)))
+                self._room.give_back(key)
             if is_disk_full(error) and not isinstance(error, CacheFullError):
-                raise self._disk_full(peak_bytes) from error
+                raise self._folder.disk_full(peak_bytes) from error
             raise
 
     def _open_made(self, file: Path, key: str, num_bytes: int) -> BinaryIO:
@@ -308,135 +293,6 @@ class ShardCache:
             stream.close()
             raise
         return stream
-
-    def _enter(self, connection: sqlite3.Connection, key: str, num_bytes: int) -> None:
-        ledger.take_reservation(connection, lock_name(key))
-        ledger.put_entry(connection, CacheEntry(key, num_bytes, time.time()))
-
-    # Making room
-
-    def _reserve(self, key: str, peak_bytes: int) -> None:
-        """Reserve room, evicting others or waiting for those that are at work."""
-        waiting = _Waiting(f"{key}: waiting for other processes to leave room for it in {self.root}")
-        reaped_at = time.monotonic()
-        while not self._run(lambda c: self._try_reserve(c, key, peak_bytes)):
-            waiting.pause()
-            if time.monotonic() >= reaped_at + _REAP_SECONDS:
-                self._reap()
-                reaped_at = time.monotonic()
-
-    def _try_reserve(self, connection: sqlite3.Connection, key: str, peak_bytes: int) -> bool:
-        # The lock is held here: what the ledger says of this key, a dead process or a lost file has left.
-        ledger.delete_entries(connection, (key,))
-        ledger.take_reservation(connection, lock_name(key))
-        if self.limit_bytes is not None:
-            reserved = ledger.sum_reservations(connection)
-            if reserved + peak_bytes > self.limit_bytes:
-                return False
-            if ledger.sum_entries(connection)[1] + reserved + peak_bytes > self.limit_bytes:
-                self._evict(connection, need_bytes=reserved + peak_bytes, limit_bytes=self.limit_bytes)
-        ledger.put_reservation(connection, lock_name(key), key, peak_bytes)
-        return True
-
-    def _evict(self, connection: sqlite3.Connection, *, need_bytes: int, limit_bytes: int) -> None:
-        """Delete what `plan_eviction` says: first what nobody has open, then what somebody has."""
-        self._write_uses(connection)
-        entries = {entry.key: entry for entry in ledger.iter_entries(connection)}
-        in_use: set[str] = set()
-        stuck: set[str] = set()  # cannot be deleted
-        spare_open = True
-        while True:
-            pinned = in_use | stuck
-            try:
-                victims = plan_eviction(entries.values(), need_bytes=need_bytes, limit_bytes=limit_bytes, pinned=pinned)
-            except CacheFullError:
-                if not spare_open:
-                    raise
-                spare_open, in_use = False, set()
-                continue
-            busy = {key for key in victims if is_shared(self.path_of(key))} if spare_open else set()
-            if busy:
-                in_use |= busy
-                continue
-            gone = [key for key in victims if self._folder.remove(key)]
-            ledger.delete_entries(connection, gone)
-            stuck.update(set(victims) - set(gone))
-            for key in gone:
-                del entries[key]
-            if len(gone) == len(victims):
-                return
-
-    def _reap(self) -> None:
-        """Remove the temporary files, the locks and the reservations of processes that are no more."""
-        reserved = self._run(ledger.reservation_names)
-        for name in sorted(self._folder.unfinished_names() | reserved):
-            with self._own_errors():
-                lock = NameLock.try_acquire(self._folder.locks, name)
-            if lock is None:
-                continue
-            try:
-                self._folder.remove_temporary(name)
-                if name in reserved:
-                    self._run(partial(self._settle, name=name))
-            finally:
-                lock.release()
-
-    def _settle(self, connection: sqlite3.Connection, name: str) -> None:
-        """Turn the reservation of a dead process into an entry if it had come so far as to rename the file."""
-        key = ledger.take_reservation(connection, name)
-        if key and not ledger.has_entry(connection, key):
-            with suppress(OSError):
-                status = self.path_of(key).lstat()
-                ledger.put_entry(connection, CacheEntry(key, status.st_size, status.st_mtime))
-
-    def _write_uses(self, connection: sqlite3.Connection) -> None:
-        used_at, self._used_at = self._used_at, {}
-        ledger.touch_entries(connection, used_at)
-
-    # Errors
-
-    def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        return self._ledger.run(function)
-
-    @contextmanager
-    def _own_errors(self) -> Iterator[None]:
-        """Tell errors of the system in the cache folder as those of the cache."""
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, StorageError):
-                raise
-            if is_disk_full(error):
-                raise self._disk_full() from error
-            raise self._unusable(error) from error
-
-    def _unusable(self, error: OSError) -> StorageError:
-        return StorageError(f"{self.root}: cache folder must be usable by this user, got {error}; {_ADVICE}")
-
-    def _disk_full(self, need_bytes: int = 1) -> CacheFullError:
-        free = "an unknown number of bytes"
-        with suppress(OSError):
-            free = format_bytes(shutil.disk_usage(self.root).free)
-        return CacheFullError(
-            f"{self.root}: disk must have room for {format_bytes(need_bytes)} more, got {free} free; "
-            "make room, set a cache limit, or set local= or HF_MDS_CACHE to another disk"
-        )
-
-
-class _Waiting:
-    """Short pauses that grow, and a warning once a minute."""
-
-    def __init__(self, message: str) -> None:
-        self._message = message
-        self._pause_seconds = 0.002
-        self._warn_at = time.monotonic() + _WARN_SECONDS
-
-    def pause(self) -> None:
-        time.sleep(self._pause_seconds)
-        self._pause_seconds = min(self._pause_seconds * 1.5, _LONGEST_POLL_SECONDS)
-        if time.monotonic() >= self._warn_at:
-            _log.warning("%s", self._message)
-            self._warn_at = time.monotonic() + _WARN_SECONDS
 
 
 def _rebuild_cache(root: Path, limit_bytes: int | None) -> ShardCache:

@@ -14,14 +14,19 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hf_mds.errors import CacheFullError, StorageError
 from hf_mds.storage.eviction import CacheEntry
+from hf_mds.storage.faults import is_disk_full
+from hf_mds.units import format_bytes
 
-__all__ = ["CacheFolder", "check_key", "lock_name"]
+__all__ = ["ADVICE", "CacheFolder", "check_key", "lock_name"]
 
 _log = logging.getLogger(__name__)
+
+ADVICE = "set local= or HF_MDS_CACHE to a folder that this user may write"
 
 
 def lock_name(key: str) -> str:
@@ -133,3 +138,29 @@ class CacheFolder:
             return [Path(entry.path) for entry in os.scandir(self.temporary) if entry.name.count(".") == 2]
         except OSError:
             return []
+
+    @contextmanager
+    def own_errors(self) -> Iterator[None]:
+        """Tell errors of the system in the cache folder as those of the cache."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            if is_disk_full(error):
+                raise self.disk_full() from error
+            raise self.unusable(error) from error
+
+    def unusable(self, error: OSError) -> StorageError:
+        """Return the error that says that the folder cannot be used, and what to do."""
+        return StorageError(f"{self.root}: cache folder must be usable by this user, got {error}; {ADVICE}")
+
+    def disk_full(self, need_bytes: int = 1) -> CacheFullError:
+        """Return the error that says how much room the disk has, and what to do."""
+        free = "an unknown number of bytes"
+        with suppress(OSError):
+            free = format_bytes(shutil.disk_usage(self.root).free)
+        return CacheFullError(
+            f"{self.root}: disk must have room for {format_bytes(need_bytes)} more, got {free} free; "
+            "make room, set a cache limit, or set local= or HF_MDS_CACHE to another disk"
+        )

@@ -15,7 +15,7 @@ from typing import TypeVar
 from hf_mds.errors import CacheFullError, StorageError
 from hf_mds.storage.eviction import CacheEntry
 from hf_mds.storage.faults import is_disk_full
-from hf_mds.storage.folder import CacheFolder
+from hf_mds.storage.folder import ADVICE, CacheFolder
 from hf_mds.storage.locks import hold_file
 
 __all__ = ["Ledger"]
@@ -36,13 +36,11 @@ class Ledger:
 
     Args:
         folder: The folder; what its files show fills a ledger that is not there yet.
-        advice: What to do if the folder cannot be written, for the error.
     """
 
-    def __init__(self, folder: CacheFolder, *, advice: str) -> None:
+    def __init__(self, folder: CacheFolder) -> None:
         self._folder = folder
         self._path = folder.ledger
-        self._advice = advice
 
     def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Return `function(connection)`, run in a transaction while no other process is at the ledger.
@@ -95,7 +93,7 @@ class Ledger:
         if version != 0:
             raise StorageError(
                 f"{self._path}: ledger must be of version {_VERSION}, got {version}; another version of hf_mds made "
-                f"this cache: {self._advice}"
+                f"this cache: {ADVICE}"
             )
         for statement in _SCHEMA:
             connection.execute(statement)
@@ -109,7 +107,7 @@ class Ledger:
     def _explain(self, error: Exception) -> StorageError:
         if is_disk_full(error) or "full" in str(error):
             return CacheFullError(f"{self._path}: disk must have room for the ledger, got {error}; make room")
-        return StorageError(f"{self._path}: ledger of the cache must be writable, got {error}; {self._advice}")
+        return StorageError(f"{self._path}: ledger of the cache must be writable, got {error}; {ADVICE}")
 
 
 def put_entry(connection: sqlite3.Connection, entry: CacheEntry) -> None:

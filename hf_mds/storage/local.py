@@ -12,7 +12,7 @@ from typing import TypeVar
 from hf_mds.errors import ShardFetchError
 from hf_mds.storage.faults import AccessDeniedError, MissingFileError
 
-__all__ = ["copy_file", "list_folder", "located", "read_range", "write_atomically"]
+__all__ = ["copy_file", "file_info", "list_folder", "located", "read_range", "write_atomically"]
 
 T = TypeVar("T")
 
@@ -68,3 +68,9 @@ def list_folder(folder: Path, root: Path) -> list[str]:
     for parent, _, names in os.walk(folder):
         found.extend(os.path.relpath(os.path.join(parent, name), root) for name in names)
     return sorted(found)
+
+
+def file_info(file: Path) -> dict[str, int]:
+    """Return the size of a file in bytes and its time of change in nanoseconds, under fsspec's names."""
+    status = file.stat()
+    return {"size": status.st_size, "mtime": status.st_mtime_ns}

@@ -8,6 +8,7 @@ before and gets the lock after that sees that the name no longer leads to his fi
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import threading
 import time
@@ -15,7 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["NameLock", "hold_file", "is_shared", "share"]
+__all__ = ["NameLock", "Waiting", "hold_file", "is_shared", "share"]
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_POLL_SECONDS = 0.1
+_WARN_SECONDS = 60.0
 
 # Held while this process is in a state that a forked child must not inherit: a lock half taken, SQLite at work.
 _STEADY = threading.RLock()
@@ -140,3 +146,20 @@ def is_shared(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+class Waiting:
+    """Short pauses that grow, and a warning once a minute."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+        self._pause_seconds = 0.002
+        self._warn_at = time.monotonic() + _WARN_SECONDS
+
+    def pause(self) -> None:
+        """Sleep a little, and longer the next time."""
+        time.sleep(self._pause_seconds)
+        self._pause_seconds = min(self._pause_seconds * 1.5, _LONGEST_POLL_SECONDS)
+        if time.monotonic() >= self._warn_at:
+            _log.warning("%s", self._message)
+            self._warn_at = time.monotonic() + _WARN_SECONDS

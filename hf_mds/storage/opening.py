@@ -9,7 +9,7 @@ from hf_mds.errors import MissingExtraError, StorageError
 from hf_mds.storage.redact import redact_url
 from hf_mds.storage.urls import protocol_of
 
-__all__ = ["UnknownSchemeError", "is_shareable", "open_filesystem"]
+__all__ = ["Opened", "UnknownSchemeError", "is_shareable", "open_filesystem"]
 
 
 class UnknownSchemeError(StorageError, ValueError):
@@ -86,3 +86,26 @@ def _install_hint(protocol: str) -> str:
     if protocol in _PACKAGE_PER_PROTOCOL:
         return f"run: pip install {_PACKAGE_PER_PROTOCOL[protocol]}"
     return f"install the package that gives fsspec the protocol {protocol}://"
+
+
+class Opened:
+    """The filesystems that one process has open for a Remote."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.shared: tuple[Any, str] | None = None
+        self.idle: list[tuple[Any, str]] = []
+
+    def take(self) -> tuple[Any, str] | None:
+        """Return the shared filesystem, or one that is idle, or None."""
+        if self.shared is not None:
+            return self.shared
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return None
+
+    def give_back(self, lent: tuple[Any, str]) -> None:
+        """Take back a filesystem that is in order."""
+        if self.shared is None:
+            self.idle.append(lent)

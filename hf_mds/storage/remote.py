@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,9 @@ from hf_mds.storage.attempts import Attempts
 from hf_mds.storage.calls import call_filesystem, call_in_thread
 from hf_mds.storage.faults import MissingFileError
 from hf_mds.storage.fetching import as_bytes, byte_counter, fetch_once, file_size, read_range_once
-from hf_mds.storage.opening import is_shareable, open_filesystem
+from hf_mds.storage.opening import Opened, is_shareable, open_filesystem
 from hf_mds.storage.redact import redact_url, secret_values, url_secrets
-from hf_mds.storage.urls import check_relative_path, is_object_store, join_url, local_path_of
+from hf_mds.storage.urls import check_relative_path, is_object_store, join_root, join_url, local_path_of, relative_names
 
 __all__ = ["Remote"]
 
@@ -79,7 +78,7 @@ class Remote:
         self.retries = retries
         self.timeout_seconds = float(timeout_seconds)
         self.local_path = local_path_of(url)
-        self._opened: _Opened | None = None
+        self._opened: Opened | None = None
 
     @property
     def is_local(self) -> bool:
@@ -237,7 +236,7 @@ class Remote:
         found = self._attempts("list", "").run(lambda: self._call("ls", "", fresh=True, detail=True))
         names = [str(entry["name"]).rstrip("/") for entry in found if entry.get("type") == "directory"]
         with self._filesystem() as (_, root_name):
-            return sorted(_relative_names(names, root_name))
+            return sorted(relative_names(names, root_name))
 
     def list_files(self, path: str = "") -> list[str]:
         """Return the files below `path`, at any depth, relative to this folder and sorted; [] if there is no folder."""
@@ -249,12 +248,12 @@ class Remote:
         except MissingFileError:
             return []
         with self._filesystem() as (_, root_name):
-            return sorted(_relative_names(found, root_name))
+            return sorted(relative_names(found, root_name))
 
     def _info(self, path: str) -> Mapping[str, Any]:
         if self.local_path is not None:
             file = self._local_file(path)
-            return local.located("look at", file, lambda: _local_info(file.stat()))
+            return local.located("look at", file, lambda: local.file_info(file))
         found = self._attempts("look at", path).run(lambda: self._call("info", path, fresh=True))
         return found if isinstance(found, Mapping) else {}
 
@@ -296,7 +295,7 @@ class Remote:
                 filesystem,
                 method,
                 *before,
-                _join_root(root, path),
+                join_root(root, path),
                 *args,
                 timeout_seconds=timeout_seconds or self.timeout_seconds,
                 **kwargs,
@@ -307,7 +306,7 @@ class Remote:
         """Lend a filesystem of this process: the shared one, or one that no other thread uses meanwhile."""
         opened = self._opened
         if opened is None or opened.pid != os.getpid():  # after a fork, connections and loops are the parent's
-            opened = self._opened = _Opened(os.getpid())
+            opened = self._opened = Opened(os.getpid())
         lent = opened.take()
         if lent is None:
             lent = call_in_thread(
@@ -318,48 +317,3 @@ class Remote:
         yield lent
         # Not after an exception: the connection may be broken, or still be in use by a call left behind.
         opened.give_back(lent)
-
-
-class _Opened:
-    """The filesystems that one process has open for a Remote."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.shared: tuple[Any, str] | None = None
-        self.idle: list[tuple[Any, str]] = []
-
-    def take(self) -> tuple[Any, str] | None:
-        if self.shared is not None:
-            return self.shared
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return None
-
-    def give_back(self, lent: tuple[Any, str]) -> None:
-        if self.shared is None:
-            self.idle.append(lent)
-
-
-def _local_info(stat: os.stat_result) -> Mapping[str, Any]:
-    return {"size": stat.st_size, "mtime": stat.st_mtime_ns}
-
-
-def _join_root(root: str, path: str) -> str:
-    """Return the name by which a filesystem knows `path` below the folder it calls `root`."""
-    check_relative_path(path)
-    if root.startswith(("http://", "https://")):
-        return join_url(root, path)
-    if not path:
-        return root
-    return f"{root.rstrip('/')}/{path}" if root else path
-
-
-def _relative_names(names: Any, root: str) -> Iterator[str]:
-    """Yield the names below the folder that a filesystem calls `root`, relative to it."""
-    over_http = root.startswith(("http://", "https://"))
-    folder = (root.partition("?")[0] if over_http else root).rstrip("/") + "/"
-    for name in names:
-        bare = str(name).partition("?")[0] if over_http else str(name)
-        relative = bare.removeprefix(folder).lstrip("/")
-        yield urllib.parse.unquote(relative) if over_http else relative

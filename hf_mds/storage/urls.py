@@ -5,9 +5,19 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["check_relative_path", "is_object_store", "join_url", "local_path_of", "protocol_of", "split_file_url"]
+__all__ = [
+    "check_relative_path",
+    "is_object_store",
+    "join_root",
+    "join_url",
+    "local_path_of",
+    "protocol_of",
+    "relative_names",
+    "split_file_url",
+]
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)(?:://|::)")
 _LOCAL = frozenset({"file", "local"})
@@ -92,3 +102,23 @@ def split_file_url(url: str) -> tuple[str, str]:
         name = urllib.parse.unquote(name)
     folder = folder or ("/" if slash else ".")
     return f"{folder}{query}{link}{tail}", name
+
+
+def join_root(root: str, path: str) -> str:
+    """Return the name by which a filesystem knows `path` below the folder it calls `root`."""
+    check_relative_path(path)
+    if root.startswith(("http://", "https://")):
+        return join_url(root, path)
+    if not path:
+        return root
+    return f"{root.rstrip('/')}/{path}" if root else path
+
+
+def relative_names(names: Iterable[object], root: str) -> Iterator[str]:
+    """Yield the names below the folder that a filesystem calls `root`, relative to it."""
+    over_http = root.startswith(("http://", "https://"))
+    folder = (root.partition("?")[0] if over_http else root).rstrip("/") + "/"
+    for name in names:
+        bare = str(name).partition("?")[0] if over_http else str(name)
+        relative = bare.removeprefix(folder).lstrip("/")
+        yield urllib.parse.unquote(relative) if over_http else relative

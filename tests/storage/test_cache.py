@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hf_mds.errors import CacheFullError, IntegrityError, StorageError
-from hf_mds.storage import CacheEntry, CacheUsage, ShardCache, cache, default_cache_root, plan_eviction
+from hf_mds.storage import CacheEntry, CacheUsage, ShardCache, default_cache_root, ledger, plan_eviction, room
 from hf_mds.storage.folder import lock_name
 from hf_mds.storage.locks import NameLock
 
@@ -107,7 +107,7 @@ def test_last_uses_are_written_down_in_time(root: Path, monkeypatch: pytest.Monk
     shards.flush()
     shards.get("d/a", num_bytes=100, produce=refuses)
     assert [entry.key for entry in ShardCache(root).entries()] == ["d/a", "d/b"]
-    monkeypatch.setattr(cache, "_FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(room, "_FLUSH_SECONDS", 0.0)
     shards.get("d/a", num_bytes=100, produce=refuses)
     assert [entry.key for entry in ShardCache(root).entries()] == ["d/b", "d/a"]
 
@@ -350,7 +350,7 @@ def test_a_read_only_ledger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("hf_mds.storage.ledger.sqlite3.connect", read_only)
     with pytest.raises(StorageError, match=r"ledger of the cache must be writable.*HF_MDS_CACHE"):
         fill(shards, "d/b")
-    monkeypatch.setattr(cache, "_FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(room, "_FLUSH_SECONDS", 0.0)
     shards.get("d/a", num_bytes=100, produce=refuses)  # to note its use fails, to use it does not
 
 
@@ -404,7 +404,7 @@ def test_what_dead_processes_left_is_removed(root: Path) -> None:
     fill(shards, "d/a")
     # One died while making d/b, one after renaming d/c, one holding nothing but a lock.
     for key in ("d/b", "d/c"):
-        shards._run(lambda c, key=key: cache.ledger.put_reservation(c, lock_name(key), key, 100))  # type: ignore[misc]
+        shards._room.run(lambda c, key=key: ledger.put_reservation(c, lock_name(key), key, 100))  # type: ignore[misc]
     leftover = root / "temporary" / f"{lock_name('d/b')}.100.4711-abcd"
     leftover.mkdir()
     (leftover / "b").write_bytes(b"half")
