@@ -1,0 +1,52 @@
+# make demo    the main job on real data, on a fresh machine
+# make test    all tests, on the newest `datasets` and on 4.8.4
+# make lint    ruff and mypy
+# make clean   remove what these made
+
+PYTHON ?= python3
+PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+NEW = .venv
+OLD = .venv-datasets4
+# What depends on `datasets`: tested again with the release that axolotl pins.
+TESTS_OF_DATASETS = tests/hf tests/conformance tests/engine
+SOURCES = hf_mds builders tests demo benchmarks notebooks
+export HF_HUB_OFFLINE = 1
+
+.PHONY: demo test lint clean
+
+demo: $(NEW)/.ready-demo
+	$(NEW)/bin/python demo/demo.py
+
+# Both runs always happen; the later closing line of pytest is that of $(OLD).
+test: $(NEW)/.ready-test $(OLD)/.ready-test
+	@status=0; \
+	for venv in $(NEW) $(OLD); do \
+		paths=; \
+		if [ $$venv = $(OLD) ]; then paths=$$(ls -d $(TESTS_OF_DATASETS) 2>/dev/null); fi; \
+		$$venv/bin/python -c 'import datasets; print("\ntests with datasets", datasets.__version__)'; \
+		$$venv/bin/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) $$paths || status=1; \
+	done; \
+	exit $$status
+
+lint: $(NEW)/.ready-test
+	$(NEW)/bin/ruff check $(SOURCES)
+	$(NEW)/bin/ruff format --check $(SOURCES)
+	$(NEW)/bin/mypy
+
+clean:
+	rm -rf $(NEW) $(OLD) demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(NEW)/bin/python $(OLD)/bin/python:
+	$(PYTHON) -m venv $(@D:/bin=)
+
+$(NEW)/.ready-demo: setup.cfg constraints.txt | $(NEW)/bin/python
+	$(NEW)/$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(NEW)/.ready-test: setup.cfg constraints.txt | $(NEW)/bin/python
+	$(NEW)/$(PIP_INSTALL) --editable '.[test]'
+	@touch $@
+
+$(OLD)/.ready-test: setup.cfg constraints.txt | $(OLD)/bin/python
+	$(OLD)/$(PIP_INSTALL) --editable '.[test]' datasets==4.8.4
+	@touch $@
