@@ -222,6 +222,21 @@ class EpochPlan:
         self.prepare(node, rank)
         return self._take(self._slots(node, rank, worker))
 
+    def prepare(self, node: int, rank: int) -> None:
+        """Shuffle what the workers of a rank need, unless that is done; before a fork, so that they share it."""
+        if self._prepared == (node, rank) or not self.spec.shuffle:
+            return
+        self._prepared = None
+        needs = np.zeros((len(self._pools), self.spec.canonical_nodes(self.world)), bool)
+        for worker in range(self.world.workers_per_rank):
+            for slots in _chunks(self._slots(node, rank, worker)):
+                pools, pool_slots = self._layout.locate(slots)
+                for number, pool in enumerate(self._pools):
+                    needs[number, pool.nodes(pool_slots[pools == number])] = True
+        for pool, need in zip(self._pools, needs, strict=True):
+            pool.prepare(np.flatnonzero(need))
+        self._prepared = (node, rank)
+
     def to_array(self) -> NDArray[np.int64]:
         """Return all ids: int64 of the plan's shape, -1 where a slot is empty."""
         for pool in self._pools:
@@ -259,21 +274,6 @@ class EpochPlan:
                 shuffle.check(partition.num_samples, least_block=int(spec.batching_method == "device_per_stream"))
             pools.append(Pool(partition, shuffle, draw))
         return tuple(pools)
-
-    def prepare(self, node: int, rank: int) -> None:
-        """Shuffle what the workers of a rank need, unless that is done; before a fork, so that they share it."""
-        if self._prepared == (node, rank):
-            return
-        self._prepared = None
-        needs = np.zeros((len(self._pools), self.spec.canonical_nodes(self.world)), bool)
-        for worker in range(self.world.workers_per_rank):
-            for slots in _chunks(self._slots(node, rank, worker)):
-                pools, pool_slots = self._layout.locate(slots)
-                for number, pool in enumerate(self._pools):
-                    needs[number, pool.nodes(pool_slots[pools == number])] = True
-        for pool, need in zip(self._pools, needs, strict=True):
-            pool.prepare(np.flatnonzero(need))
-        self._prepared = (node, rank)
 
     def _slots(self, node: int, rank: int, worker: int) -> NDArray[np.int64]:
         """Return a worker's slots, of shape (batches, samples a batch)."""
