@@ -246,6 +246,20 @@ def test_exist_ok_replaces_the_dataset_and_nothing_else(tmp_path: Path) -> None:
     assert names(tmp_path) == ["index.json", "mine.txt", "shard.00000.mds", "sub"]
 
 
+def test_the_index_of_a_replaced_dataset_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, size_limit=300)
+    gone: list[str] = []
+    unlink = Path.unlink
+
+    def watched(path: Path, *args: Any, **kwargs: Any) -> None:
+        gone.append(path.name)
+        unlink(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    MDSWriter(columns=COLUMNS, out=tmp_path, exist_ok=True)
+    assert gone[:2] == ["index.json", "shard.00000.mds"]
+
+
 def test_two_writers_at_a_time_are_refused(tmp_path: Path) -> None:
     first = MDSWriter(columns=COLUMNS, out=tmp_path)
     for exist_ok in (False, True):
