@@ -57,15 +57,21 @@ class StreamingDataLoader(DataLoader[Any]):
                 f"{type(dataset).__name__}"
             )
         self._taken = 0
+        self._pending: Any = None
         super().__init__(dataset.for_loader(batch_size), batch_size=batch_size, **options)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares the iterator's own class
         """Yield the batches of the epoch, from the state that was loaded on; then begin the next epoch."""
         self._taken = 0
+        self._data.repeat_pass()
+        if self._data.pending_state is not self._pending:  # persistent workers have the dataset as it was
+            self._iterator = None
+            self._pending = self._data.pending_state
         for batch in super().__iter__():
             self._taken += 1
             yield batch
         self._taken = 0
+        self._pending = None
         self._data.begin_next_epoch()
 
     @property
@@ -80,7 +86,7 @@ class StreamingDataLoader(DataLoader[Any]):
         Raises:
             ResumeError: If the dataset changes the number of samples between reading and batching.
         """
-        return dict(self._data.run_state(self._taken))
+        return dict(self._data.run_state(self._taken, drop_last=self.drop_last))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state with the next pass, whatever number of ranks and workers saved it.

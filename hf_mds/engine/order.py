@@ -24,6 +24,8 @@ from hf_mds.plan.mixing import plan_mix
 __all__ = [
     "View",
     "Window",
+    "check_state",
+    "check_state_alone",
     "end_of_epoch",
     "fresh_state",
     "is_run_state",
@@ -38,6 +40,17 @@ DEFAULT_SEED = 9176
 
 RUN_KEYS = ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed", "initial_physical_nodes")
 """What the reference's state holds, and ours as well."""
+
+_STATE_INTS = {
+    "epoch": 0,
+    "sample_in_epoch": 0,
+    "num_canonical_nodes": 1,
+    "shuffle_seed": 0,
+    "initial_physical_nodes": 1,
+    "samples_read": 0,
+    "batch_size": 1,
+}
+"""Least values of the ints in a state."""
 
 _FACTS = ("shuffle", "shuffle_algo", "shuffle_block_size", "sampling_method", "sampling_granularity",
           "partition_algo", "batching_method", "epoch_size")  # fmt: skip
@@ -66,7 +79,7 @@ class View:
         return text + "".join(f", part {part} of {count}" for part, count in self.parts)
 
     @classmethod
-    def parse(cls, text: str) -> View:
+    def parse(cls, text: Any) -> View:
         """Return the view that a text of `str(view)` describes.
 
         Raises:
@@ -243,14 +256,49 @@ def run_state(state: Mapping[str, Any], spec: EpochSpec, window: Window, view: V
     """
     fresh = fresh_state(spec, view, window, 0)
     for key in RUN_KEYS:
-        value = state.get(key, fresh[key] if key == "initial_physical_nodes" else None)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ResumeError(f"state: {key} must be an int of 0 or more, got {value!r}; load a state of this dataset")
-        fresh[key] = value
+        fresh[key] = state.get(key, fresh[key] if key == "initial_physical_nodes" else None)
     fresh["order"] = state.get("order", fresh["order"])
     fresh["version"] = state.get("version", STATE_VERSION)
     fresh["view"] = str(replace(view, worker=0, num_workers=0))
+    check_state(fresh, spec, view, window)
     return fresh
+
+
+def check_state(state: Mapping[str, Any], spec: EpochSpec, view: View, window: Window) -> None:
+    """Check that a state is one, and that it is of this dataset and order.
+
+    Raises:
+        ResumeError: If it is not; names both values.
+    """
+    check_state_alone(state)
+    _check_order(state, spec, window)
+    end = end_of_epoch(run_spec(spec, state), view)
+    if state["sample_in_epoch"] > max(end, window.start):
+        raise ResumeError(
+            f"state: sample_in_epoch must be at most {end}, the samples of this dataset's epoch, got "
+            f"{state['sample_in_epoch']}; load the dataset and its options as they were when the state was saved"
+        )
+
+
+def check_state_alone(state: Mapping[str, Any]) -> None:
+    """Check that a state is one of this version, of whatever dataset.
+
+    Raises:
+        ResumeError: If it is not.
+    """
+    if state.get("version") != STATE_VERSION:
+        raise ResumeError(
+            f"state: version must be {STATE_VERSION}, got {state.get('version')!r}; save it again with this hf_mds"
+        )
+    for key, minimum in _STATE_INTS.items():
+        value = state.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise ResumeError(
+                f"state: {key} must be an int of {minimum} or more, got {value!r}; load a state as it was saved"
+            )
+    View.parse(state.get("view"))
+    if not isinstance(state.get("order"), Mapping):
+        raise ResumeError(f"state: order must be a mapping, got {state.get('order')!r}; load a state as it was saved")
 
 
 def resume(state: Mapping[str, Any], spec: EpochSpec, view: View, window: Window) -> tuple[int, int]:
@@ -260,11 +308,7 @@ def resume(state: Mapping[str, Any], spec: EpochSpec, view: View, window: Window
         ResumeError: If the state is of another version, dataset or order, or was saved in the middle of a batch by
             another rank or worker than this; names both values.
     """
-    if state["version"] != STATE_VERSION:
-        raise ResumeError(
-            f"state: version must be {STATE_VERSION}, got {state['version']!r}; save it again with this hf_mds"
-        )
-    _check_order(state, spec, window)
+    check_state(state, spec, view, window)
     start, read = int(state["sample_in_epoch"]), int(state["samples_read"])
     if read == 0 or (state["view"] == str(view) and state["batch_size"] == spec.batch_size):
         return start, read

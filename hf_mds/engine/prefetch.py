@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from hf_mds.engine.shelf import Shelf
+from hf_mds.errors import MDSError
 from hf_mds.format.gather import AnyShard
 
 __all__ = ["Prefetch"]
@@ -18,7 +19,6 @@ class Prefetch:
         self._shelf = shelf
         self._num_threads = num_threads
         self._queue: dict[int, None] = {}
-        self._running: dict[int, Future[AnyShard]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def add(self, shard_ids: Sequence[int]) -> None:
@@ -41,51 +41,43 @@ class Prefetch:
         Raises:
             MDSError: What keeps the first row's shard from being opened.
         """
+        self.leave(shard_ids)
         for shard_id, row in zip(shard_ids, first_rows, strict=True):
-            if self._shelf.is_open(shard_id):
-                self._shelf.get([shard_id])  # marks it as used
-                continue
-            future = self._running.get(shard_id)
+            future = self._shelf.pending.get(shard_id)
             if row > 0 and not (self._shelf.is_ready(shard_id) if future is None else _has_succeeded(future)):
                 return row
-            self._queue.pop(shard_id, None)
-            load: Callable[[], AnyShard] = self._running.pop(shard_id).result if future else self._loader(shard_id)
             try:
-                shard = load()
-            except Exception:
+                self._shelf.get([shard_id])
+            except MDSError:
                 if row > 0:
                     return row  # its turn comes, and then it fails again
                 raise
-            self._shelf.keep(shard_id, shard)
             self._start()
         return num_rows
 
     def leave(self, shard_ids: Sequence[int]) -> None:
-        """Leave shards to whoever opens them by himself."""
+        """Begin no more with shards that are needed now: whoever needs them loads them."""
         for shard_id in shard_ids:
             self._queue.pop(shard_id, None)
-            self._running.pop(shard_id, None)
 
     def close(self) -> None:
         """Begin nothing more; downloads under way end by themselves."""
         self._queue.clear()
-        self._running.clear()
+        self._shelf.pending.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _loader(self, shard_id: int) -> Callable[[], AnyShard]:
-        return lambda: self._shelf.get([shard_id])[shard_id]
-
     def _start(self) -> None:
         """Begin downloads, as many as threads can soon begin and the cache has room for."""
-        while self._queue and len(self._running) < 2 * self._num_threads:
+        pending = self._shelf.pending
+        while self._queue and len(pending) < 2 * self._num_threads:
             shard_id = next(iter(self._queue))
-            if shard_id not in self._running and not self._shelf.is_ready(shard_id):
-                if self._running and not self._shelf.fits([*self._running, shard_id], share=2):
+            if shard_id not in pending and not self._shelf.is_ready(shard_id):
+                if pending and not self._shelf.fits([*pending, shard_id], share=2):
                     return
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="hf_mds-fetch")
-                self._running[shard_id] = self._pool.submit(self._shelf.load, shard_id)
+                pending[shard_id] = self._pool.submit(self._shelf.load, shard_id)
             del self._queue[shard_id]
 
 

@@ -243,9 +243,9 @@ class Reader:
         return _interleaved([self._gather_open(shard_ids[place], rows[place]) for place in places], places)
 
     def _turns(self, shard_ids: Sequence[int]) -> list[list[int]]:
-        """Group shards into turns that fit, those that are open first."""
+        """Group shards into turns that fit, those that are at hand first."""
         turns: list[list[int]] = [[]]
-        for shard_id in sorted(shard_ids, key=lambda shard_id: not self._shelf.is_open(shard_id)):
+        for shard_id in sorted(shard_ids, key=lambda shard_id: not self._shelf.is_at_hand(shard_id)):
             if turns[-1] and not self._shelf.fits([*turns[-1], shard_id]):
                 turns.append([])
             turns[-1].append(shard_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Shelf:
         self._firsts = np.cumsum([0, *(len(stream.index.shards) for stream in streams)])
         self._open: OrderedDict[int, AnyShard] = OrderedDict()
         self._failures: dict[int, MDSError] = {}
+        self.pending: dict[int, Future[AnyShard]] = {}  # what a prefetch has begun to load, and nobody has taken yet
         limits = [stream.cache.limit_bytes for stream in streams if not stream.is_in_place]
         self._limit_bytes = min((limit for limit in limits if limit is not None), default=None)
 
@@ -47,6 +48,10 @@ class Shelf:
     def is_open(self, shard_id: int) -> bool:
         """Return whether a shard is open here."""
         return shard_id in self._open
+
+    def is_at_hand(self, shard_id: int) -> bool:
+        """Return whether a shard is open here, or about to be."""
+        return shard_id in self._open or shard_id in self.pending
 
     def is_ready(self, shard_id: int) -> bool:
         """Return whether a shard can be opened without waiting for a network or a decompressor."""
@@ -101,8 +106,9 @@ class Shelf:
         self._failures.clear()
 
     def _load_or_remember(self, shard_id: int) -> AnyShard:
+        future = self.pending.pop(shard_id, None)
         try:
-            return self.load(shard_id)
+            return self.load(shard_id) if future is None else future.result()
         except MDSError as error:
             self._failures[shard_id] = error
             raise
