@@ -79,6 +79,8 @@ class Samples(Sequence[dict[str, Any]]):
 
     def _normal(self, index: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
         ids = np.asarray(index)
+        if ids.dtype == object and all(isinstance(number, int) for number in index):  # beyond int64
+            ids = np.clip(ids, -(1 << 62), 1 << 62).astype(np.int64)
         if ids.size and (ids.dtype.kind not in "iu" or ids.ndim != 1):
             raise TypeError(f"samples' numbers must be ints, got {index!r}")
         ids = ids.astype(np.int64)

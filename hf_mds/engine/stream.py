@@ -94,7 +94,7 @@ class Stream:
     def url(self) -> str:
         """The folder that holds index.json, as the user wrote it and with the split behind it."""
         root = os.fspath(self.remote if self.remote is not None else self.local or ".")
-        if root.endswith(INDEX):
+        if INDEX in root:
             folder, name = split_file_url(root)
             root = folder if name == INDEX else root
         return join_url(root, self.split) if self.split else root

@@ -1,0 +1,122 @@
+"""The options of a stream, its index, and what of it may be read."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hf_mds
+from hf_mds.engine.stream import CacheOptions, Stream, open_stream
+from hf_mds.errors import FormatError, ShardFetchError
+
+
+@pytest.mark.parametrize(
+    ("options", "url"),
+    [
+        ({"remote": "s3://b/c4"}, "s3://b/c4"),
+        ({"remote": "s3://b/c4/index.json"}, "s3://b/c4"),
+        ({"remote": "s3://b/c4", "split": "train"}, "s3://b/c4/train"),
+        ({"remote": "https://host/c4/index.json?token=x"}, "https://host/c4?token=x"),
+        ({"remote": "s3://b/c4", "local": "/cache"}, "s3://b/c4"),
+        ({"local": "/data/c4", "split": "val"}, "/data/c4/val"),
+        ({"local": "index.json"}, "."),
+        ({"local": "."}, "."),
+    ],
+)
+def test_where_a_stream_lies(options: dict[str, Any], url: str) -> None:
+    assert Stream(**options).url == url
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "remote or local must be given"),
+        ({"remote": "x", "validate_hash": "md6"}, r"validate_hash must be one of .*, got 'md6'"),
+        ({"remote": "x", "download_retry": -1}, "download_retry must be 0 or more"),
+        ({"remote": "x", "download_timeout": 0}, "download_timeout more than 0 seconds"),
+    ],
+)
+def test_options_are_checked_when_they_are_given(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Stream(**options)
+
+
+def test_no_credential_is_shown() -> None:
+    assert "hunter2" not in repr(Stream(remote="s3://b/c4", storage_options={"secret": "hunter2"}))
+
+
+def test_an_open_stream_is_plain_data_and_copies_are_itself(folder: str) -> None:
+    stream = open_stream(Stream(remote=folder))
+    assert copy.deepcopy(stream) is stream
+    again = pickle.loads(pickle.dumps(stream))
+    assert again.index == stream.index
+    assert again.generation == stream.generation
+
+
+def test_some_of_the_shards(folder: str) -> None:
+    stream = open_stream(Stream(remote=folder, shards=("shard.00001.mds", "shard.00003.mds")))
+    assert [shard.raw_data.basename for shard in stream.index.shards] == ["shard.00001.mds", "shard.00003.mds"]
+    with pytest.raises(FormatError, match=r"none named 'shard\.99999\.mds'"):
+        open_stream(Stream(remote=folder, shards=("shard.99999.mds",)))
+
+
+def test_an_index_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text(json.dumps([1]))
+    with pytest.raises(FormatError, match=r"index\.json"):
+        open_stream(Stream(remote=str(tmp_path)))
+    with pytest.raises(FileNotFoundError, match="a writer that was interrupted leaves none"):
+        open_stream(Stream(remote=str(tmp_path / "nothing")))
+
+
+def test_a_store_that_cannot_be_read_is_no_missing_file(server: Any, tmp_path: Path) -> None:
+    server.faults = [503] * 9
+    with pytest.raises(ShardFetchError, match="503"):
+        open_stream(Stream(remote=f"{server.url}/c4", download_retry=1), CacheOptions(cache_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_the_first_value_of_a_column(server: Any, tmp_path: Path, compression: str | None) -> None:
+    columns = {"a": "ndarray:int32", "b": "str", "c": "ndarray"}
+    with hf_mds.MDSWriter(
+        out=str(tmp_path / "d"), columns=columns, compression=compression, size_limit="1mb"
+    ) as writer:
+        for n in range(2000):
+            writer.write({"a": np.full((2, 3), n, np.int32), "b": "x" * 1000, "c": np.arange(n + 1)})
+    server.serve(tmp_path / "d", "/c4")
+    for remote in (str(tmp_path / "d"), f"{server.url}/c4"):
+        stream = open_stream(Stream(remote=remote), CacheOptions(cache_dir=str(tmp_path / "cache")))
+        assert stream.first_value("b") == b"x" * 1000
+        assert stream.first_value("a") == bytes([2 << 2, 2, 3]) + bytes(24)
+        assert stream.first_value("no such") is None
+    if compression is None:  # by range: a shard is large, and its turn may come much later
+        fetched = [wanted for path, wanted in server.requests if path.endswith(".mds")]
+        assert fetched
+        assert None not in fetched
+
+
+def test_a_first_sample_that_lies(server: Any, tmp_path: Path) -> None:
+    with hf_mds.MDSWriter(out=str(tmp_path / "d"), columns={"a": "ndarray:int32"}) as writer:
+        writer.write({"a": np.zeros(3, np.int32)})
+    server.serve(tmp_path / "d", "/c4")
+    data = bytearray(server.files["/c4/shard.00000.mds"])
+    for place, value, rule in ((7, 0xFF, "must lie within the file"), (len(data) - 17, 0x7F, "sizes of columns")):
+        lying = bytearray(data)
+        lying[place] = value
+        server.files["/c4/shard.00000.mds"] = bytes(lying)
+        stream = open_stream(Stream(remote=f"{server.url}/c4"), CacheOptions(cache_dir=str(tmp_path / "cache")))
+        with pytest.raises(FormatError, match=rule):
+            stream.first_value("a")
+
+
+def test_a_file_system_error_is_told_with_the_shard(numbers: Any, tmp_path: Path) -> None:
+    folder = numbers.write(tmp_path / "d")
+    (Path(folder) / "shard.00000.mds").unlink()
+    (Path(folder) / "shard.00000.mds").mkdir()
+    with pytest.raises(ShardFetchError, match=r"shard\.00000\.mds: the shard must be readable here"):
+        open_stream(Stream(remote=folder)).open(0)
