@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -75,6 +76,22 @@ class Attempts:
             if verdict != "transient" or num_failures > self.retries:
                 break
             time.sleep(max(0.0, self._pause_seconds(failure, num_failures) - (time.monotonic() - begun)))
+        raise self._final_error(failure, verdict, num_attempts, time.monotonic() - started)
+
+    async def run_async(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the first attempt of a coroutine that succeeds; see `run`."""
+        started, num_attempts = time.monotonic(), 0
+        while True:
+            num_attempts += 1
+            begun = time.monotonic()
+            try:
+                return await attempt()
+            except Exception as error:  # noqa: BLE001 - as in `run`
+                failure = error
+            verdict = classify_fault(failure)
+            if verdict != "transient" or num_attempts > self.retries:
+                break
+            await asyncio.sleep(max(0.0, self._pause_seconds(failure, num_attempts) - (time.monotonic() - begun)))
         raise self._final_error(failure, verdict, num_attempts, time.monotonic() - started)
 
     def _pause_seconds(self, failure: Exception, num_failures: int) -> float:
