@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Optional, Union
+from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -20,25 +20,25 @@ from hf_mds.hf import build
 class MDSConfig(datasets.BuilderConfig):
     """Options of `load_dataset("mds", ...)`, under the names of the reference's StreamingDataset and Stream."""
 
-    features: Optional[datasets.Features] = None
+    features: datasets.Features | None = None
     """What the columns shall be; by default what their encodings say."""
-    columns: Optional[list[str]] = None
+    columns: list[str] | None = None
     """Columns to read; the others are never decoded."""
-    streams: Optional[list[dict[str, Any]]] = None
-    """Datasets to mix, instead of data_files: {"path" or "remote", "split", "proportion" | "repeat" | "choose", ...}."""
+    streams: list[dict[str, Any]] | None = None
+    """Datasets to mix, instead of data_files: [{"path": ..., "proportion" or "repeat" or "choose": ...}, ...]."""
     shuffle: bool = False
     """Whether an epoch is shuffled."""
-    batch_size: Optional[int] = None
+    batch_size: int | None = None
     """Samples in a batch of one rank: that of the DataLoader."""
-    epoch_size: Optional[Union[int, str]] = None
+    epoch_size: int | str | None = None
     """Samples of an epoch ("10m" is ten million); by default as the streams' weights say."""
-    num_canonical_nodes: Optional[int] = None
+    num_canonical_nodes: int | None = None
     """Nodes that the order is made for; give it to have one order on any number of nodes."""
     shuffle_algo: str = "py1e"
     """py1e, py1br, py1s, py2s or naive."""
     shuffle_seed: int = 9176
     """Seeds everything that is random."""
-    shuffle_block_size: Optional[int] = None
+    shuffle_block_size: int | None = None
     """About how far samples of a shard are spread."""
     sampling_method: str = "balanced"
     """Whether an epoch that does not draw all samples draws others than the last ("balanced") or the same ("fixed")."""
@@ -48,24 +48,32 @@ class MDSConfig(datasets.BuilderConfig):
     """"relaxed" or "orig": whether any number of nodes may resume a run."""
     batching_method: str = "random"
     """How streams make batches: random, stratified, per_stream or device_per_stream."""
-    replication: Optional[int] = None
+    replication: int | None = None
     """Consecutive ranks that read the same samples."""
-    predownload: Optional[int] = None
+    predownload: int | None = None
     """Samples ahead of the reader whose shards are fetched."""
-    cache_limit: Optional[Union[int, str]] = None
+    cache_limit: int | str | None = None
     """Bytes ("100gb") that the cache may take on this machine's disk."""
-    local: Optional[str] = None
+    local: str | None = None
     """Folder of the cache; by default one for all jobs of a user, below HF_HOME."""
     download_retry: int = 2
     """Further attempts after a download has failed."""
     download_timeout: float = 60
     """Seconds that an attempt may take without progress."""
-    validate_hash: Optional[str] = None
+    validate_hash: str | None = None
     """Name of the hash that downloads are checked with."""
     keep_zip: bool = False
     """Whether compressed shards stay in the cache beside the raw ones."""
     allow_unsafe_types: bool = False
     """Whether columns of pickles are read; they come as the bytes that were stored."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features is not None and not isinstance(self.features, datasets.Features):
+            raise TypeError(
+                f"features must be a datasets.Features, got {self.features!r}; "
+                "write features=datasets.Features({'text': datasets.Value('string')})"
+            )
 
 
 class MDS(datasets.ArrowBasedBuilder):

@@ -17,6 +17,7 @@ from hf_mds.hf.examples import MDSExamplesIterable, Source
 from hf_mds.hf.loading import open_source, streams_of_files, streams_of_mix
 from hf_mds.hf.register import storage_options_of
 from hf_mds.plan import EpochSpec
+from hf_mds.plan.checks import check_int
 from hf_mds.units import parse_bytes, parse_count
 
 __all__ = [
@@ -55,8 +56,9 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
     """
     if options["streams"] is not None and data_files:
         raise ValueError("only one of streams and data_files (or data_dir) must be given, got both")
-    if not options["streams"] and not data_files:
+    if not options["streams"] and not (data_files and all(data_files.values())):
         raise ValueError(_HOW_TO)
+    _check_options(options)
 
     def credentials(url: str) -> dict[str, Any]:
         return storage_options_of(url, download_config)
@@ -86,10 +88,24 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
             ),
             cache=CacheOptions(cache_limit=None if limit is None else parse_bytes(limit, "cache_limit")),
             features=options["features"],
-            replication=options["replication"] or 1,
+            replication=1 if options["replication"] is None else options["replication"],
         )
         for split, members in streams.items()
     }
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Check what no layer below could name as the user wrote it."""
+    for name, minimum in (("batch_size", 1), ("replication", 1), ("predownload", 0)):
+        if options[name] is not None:
+            check_int(options[name], name, minimum=minimum)
+    columns = options["columns"]
+    if columns is None:
+        return
+    if not isinstance(columns, (list, tuple)) or not all(isinstance(name, str) for name in columns):
+        raise TypeError(f"columns must be a list of names, got {columns!r}")
+    if not columns or len(set(columns)) < len(columns):
+        raise ValueError(f"columns must be one name or more, each once, got {columns!r}")
 
 
 def common_features(sources: Mapping[str, Source]) -> datasets.Features:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import datasets
@@ -39,7 +39,7 @@ class Source:
     batch_size_given: bool = True
     """Whether the user said what a batch is: without it, workers deal out single samples."""
     replication: int = 1
-    window: Window = Window()
+    window: Window = field(default_factory=Window)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Source:
         return self
@@ -107,7 +107,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         """Return whose part this is, the epoch, and the spec."""
         view, epoch, seed = interpret(self.requests, worker_of_process(), self.source.replication)
         spec = self.source.spec
-        if seed is not None:
+        if seed is not None and self.source.window == Window():  # what was taken of an epoch stays what it is
             spec = replace(spec, shuffle=True, shuffle_seed=seed % (1 << 32))
         return view, epoch, spec
 
@@ -150,9 +150,10 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         held: list[pa.Table] = []
         count = 0
         for table in self.tables():
-            while len(table):
-                part = table.slice(0, num_rows - count)
-                table = table.slice(len(part))
+            start = 0
+            while start < len(table):
+                part = table.slice(start, num_rows - count)
+                start += len(part)
                 held.append(part)
                 count += len(part)
                 if count == num_rows:
@@ -177,7 +178,6 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
 
 def worker_of_process() -> tuple[int, int] | None:
     """Return (number, count) of the DataLoader worker that this process is, None if it is none."""
-
     if "torch" not in sys.modules:
         return None
     from torch.utils.data import get_worker_info

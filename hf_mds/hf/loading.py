@@ -59,7 +59,7 @@ def streams_of_mix(mix: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
         ValueError: If a key is not known, or a stream has no path; names its place.
         TypeError: If `mix` is no list of mappings.
     """
-    if isinstance(mix, (str, Mapping)) or not all(isinstance(entry, Mapping) for entry in mix):
+    if not isinstance(mix, (list, tuple)) or not all(isinstance(entry, Mapping) for entry in mix):
         raise TypeError(f"streams must be a list of mappings such as {{'path': 's3://bucket/c4'}}, got {mix!r}")
     streams = []
     for number, entry in enumerate(mix):
@@ -119,7 +119,7 @@ def open_source(
             )
             for stream in opened
         ),
-        **{**order, "batch_size": order.get("batch_size") or 1},
+        **{**order, "batch_size": 1 if order.get("batch_size") is None else order["batch_size"]},
     )
     encodings = columns_of(opened, read.columns, allow_unsafe_types=read.allow_unsafe_types)
     if features is None:

@@ -17,6 +17,7 @@ from typing import Any
 from datasets import data_files as files_module
 from datasets import distributed, load, packaged_modules
 
+from hf_mds.storage.redact import redact_url
 from hf_mds.storage.remote import Remote
 from hf_mds.storage.urls import join_url, local_path_of, protocol_of, split_file_url
 
@@ -144,10 +145,12 @@ def _expand(entry: str, base: str, download_config: Any) -> list[str]:
         is_absolute = os.path.isabs(os.path.expanduser(entry)) or "://" in entry
         entry = str(path) if is_absolute else join_url(base, entry)
     if any(character in entry.partition("?")[0] if "://" in entry else character in entry for character in "*["):
-        found = files_module.DataFilesList.from_patterns([entry], base_path=base, download_config=download_config)
-        return [str(file) for file in found]
+        found = files_module.resolve_pattern(entry, base, download_config=download_config)  # no look at each file
+        if not found:
+            raise FileNotFoundError(f"data_files: a pattern must match files, got none for {redact_url(entry)!r}")
+        return sorted(map(str, found))
     name = posixpath.basename(entry.partition("?")[0])
-    if name == INDEX or "." in name.strip(".") and not _is_folder(entry):
+    if name == INDEX or ("." in name.strip(".") and not _is_folder(entry)):
         return [entry]
     return [join_url(entry, INDEX)]
 
@@ -169,7 +172,7 @@ def _splits_of(folder: str, download_config: Any) -> dict[str, list[str]]:
     }
     if not splits:
         raise FileNotFoundError(
-            f"{remote.describe()}: a dataset's folder must hold an index.json, or folders of splits that do, got neither; "
+            f"{remote.describe()}: a dataset's folder must hold an index.json, or folders of splits that do, got none; "
             "give data_dir= the folder that a writer wrote to"
         )
     return splits

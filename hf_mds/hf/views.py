@@ -1,7 +1,7 @@
 """What the wrappers of `datasets`, torch and accelerate ask of a dataset, recorded and read as a part of the order.
 
 Wrappers know no global order: they cut a dataset into shards and shift random generators, in a sequence that differs by
-version. Our dataset has as many virtual shards as they like and only records their requests. The sequences, as measured:
+version. Our dataset has as many virtual shards as they like, and only records their requests. The sequences measured:
 
     an epoch e > 0                  shuffle(seed e), shift(e)
     split_dataset_by_node, .shard   shard(world, rank)

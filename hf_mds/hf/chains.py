@@ -1,0 +1,98 @@
+"""Chains of the wrappers that `datasets` puts around our leaf: what is below them, and what they do to the order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from datasets import iterable_dataset
+
+from hf_mds.engine.order import Window
+from hf_mds.hf.examples import MDSExamplesIterable
+
+__all__ = ["batched_by", "changes_count", "detached", "find_leaf", "keeps_order", "leaf_states", "with_leaf"]
+
+
+def find_leaf(ex_iterable: Any) -> MDSExamplesIterable | None:
+    """Return the leaf below a chain of wrappers, None if there is another or more than one."""
+    while not isinstance(ex_iterable, MDSExamplesIterable):
+        ex_iterable = getattr(ex_iterable, "ex_iterable", None)
+        if ex_iterable is None:
+            return None
+    return ex_iterable
+
+
+def detached(ex_iterable: Any) -> Any:
+    """Return a copy of a chain, all its wrappers copied; what is below them is shared."""
+    copied = copy.copy(ex_iterable)
+    if hasattr(copied, "ex_iterable"):
+        copied.ex_iterable = detached(copied.ex_iterable)
+    if hasattr(copied, "ex_iterables"):
+        copied.ex_iterables = [detached(part) for part in copied.ex_iterables]
+    return copied
+
+
+def with_leaf(ex_iterable: Any, leaf: MDSExamplesIterable) -> Any:
+    """Return the same chain of wrappers over another leaf."""
+    if isinstance(ex_iterable, MDSExamplesIterable):
+        return leaf
+    wrapper = copy.copy(ex_iterable)
+    wrapper.ex_iterable = with_leaf(ex_iterable.ex_iterable, leaf)
+    return wrapper
+
+
+def batched_by(ex_iterable: Any) -> int | None:
+    """Return the size of the batches that a `.batch` anywhere in the chain makes, None if there is none."""
+    while not isinstance(ex_iterable, MDSExamplesIterable):
+        name = getattr(getattr(ex_iterable, "function", None), "__name__", "")
+        if name in ("_batch_fn", "_batch_arrow_table"):
+            return int(ex_iterable.batch_size)
+        ex_iterable = ex_iterable.ex_iterable
+    return None
+
+
+def changes_count(ex_iterable: Any) -> str | None:
+    """Return the name of a transformation that may change the number of samples, None if there is none.
+
+    A batched map is trusted to give as many rows as it takes: tokenizing does. `.batch` is one, too.
+    """
+    keeping = (
+        iterable_dataset.MappedExamplesIterable,
+        iterable_dataset.SelectColumnsIterable,
+        iterable_dataset.FormattedExamplesIterable,
+        iterable_dataset.RebatchedArrowExamplesIterable,
+    )
+    while not isinstance(ex_iterable, MDSExamplesIterable):
+        if isinstance(ex_iterable, iterable_dataset.FilteredExamplesIterable) or not isinstance(ex_iterable, keeping):
+            return type(ex_iterable).__name__.removesuffix("ExamplesIterable").lower()
+        ex_iterable = ex_iterable.ex_iterable
+    return None
+
+
+def keeps_order(ex_iterable: Any) -> bool:
+    """Return whether shuffling below all wrappers is what shuffling above them means."""
+    fixed = (
+        iterable_dataset.SkipExamplesIterable,
+        iterable_dataset.TakeExamplesIterable,
+        iterable_dataset.RepeatExamplesIterable,
+        iterable_dataset.StepExamplesIterable,
+    )
+    while not isinstance(ex_iterable, MDSExamplesIterable):
+        if isinstance(ex_iterable, fixed):
+            return False
+        ex_iterable = ex_iterable.ex_iterable
+    return ex_iterable.source.window == Window()
+
+
+def leaf_states(state: Any) -> Iterator[dict[str, Any]]:
+    """Yield the states of our leaves within a state of `datasets`."""
+    if isinstance(state, dict):
+        if state.get("type") == MDSExamplesIterable.__name__:
+            yield state
+        else:
+            for value in state.values():
+                yield from leaf_states(value)
+    elif isinstance(state, list):
+        for value in state:
+            yield from leaf_states(value)
