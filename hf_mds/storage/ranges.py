@@ -100,7 +100,7 @@ class AsyncRanges:
         try:
             async with self._slots:
                 data = await self._fetch(path, start, stop)
-        except BaseException as error:  # noqa: BLE001 - handed to those who wait
+        except BaseException as error:
             for item in group:
                 if not item.result.done():
                     item.result.set_exception(error)

@@ -1,0 +1,275 @@
+"""Single values of one dataset: from the map of a shard that is on this machine, else by ranges of the remote file."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import struct
+from collections import Counter
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hf_mds.engine.stream import OpenStream
+from hf_mds.errors import FormatError
+from hf_mds.filesystem.names import ColumnFile, column_files
+from hf_mds.filesystem.recent import Recent
+from hf_mds.format.gather import AnyShard
+from hf_mds.format.layout import Layout, layout_of
+from hf_mds.format.view import Shard
+from hf_mds.storage.ranges import AsyncRanges
+
+__all__ = ["Dataset"]
+
+_OPEN_SHARDS = 64
+_PLACES = 1 << 19  # numbers kept of where samples and their values lie: some 16 MB
+_FILES_BYTES = 64 << 20
+_WHOLE_BYTES = 1024  # a sample of this size or less is read whole, whichever value is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a sample lies in its shard and, where that is known, where its values lie in the sample."""
+
+    begin: int
+    end: int
+    spans: tuple[tuple[int, int], ...] | None = None
+
+
+class Dataset:
+    """Values of an open stream by shard, row and column; belongs to one process and one event loop.
+
+    Args:
+        opened: The stream.
+        threads: Where what blocks runs: files, decompressors, filesystems without coroutines.
+    """
+
+    def __init__(self, opened: OpenStream, threads: Executor) -> None:
+        self.opened = opened
+        self.index = opened.index
+        self.ranges = AsyncRanges(opened.remote, threads)
+        self.threads = threads
+        self.files: Recent[tuple[object, ...], bytes] = Recent(_FILES_BYTES)
+        """Content of files that had to be made, such as PNG from pixels: their size is asked for first."""
+        self._ends = np.cumsum(opened.index.samples_per_shard)
+        self._shards: Recent[int, asyncio.Task[AnyShard]] = Recent(_OPEN_SHARDS)
+        self._places: Recent[tuple[int, int], _Place] = Recent(_PLACES)
+        self._held_bytes: Counter[tuple[Layout, int]] = Counter()  # of a column's values in samples seen so far
+        self._seen_bytes: Counter[tuple[Layout, int]] = Counter()  # of these samples
+        self._probing: dict[tuple[Layout, int], asyncio.Lock] = {}
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """Return shard and row of a sample that the dataset has."""
+        shard_id = int(np.searchsorted(self._ends, number, side="right"))
+        return shard_id, number - int(self._ends[shard_id]) + self.index.shards[shard_id].samples
+
+    def files_of(self, shard_id: int) -> tuple[tuple[ColumnFile, ...], dict[str, ColumnFile]]:
+        """Return the columns of a shard as files, and by all their names."""
+        info = self.index.shards[shard_id]
+        return column_files(info.column_names, info.column_encodings, are_lines=info.format != "mds")
+
+    def where(self, shard_id: int, row: int, column: str) -> str:
+        """Return what to call a value in errors."""
+        return f"{self.opened.shard_where(shard_id)}: sample {row}: column {column!r}"
+
+    async def value_bytes(self, shard_id: int, row: int, file: ColumnFile) -> int:
+        """Return the size of a stored value, without reading it where that can be helped."""
+        shard = await self._open(shard_id)
+        if shard is not None and not isinstance(shard, Shard):
+            return len(_line_value(shard, row, file))
+        begin, end = (await self._spans(shard_id, row, shard))[file.index]
+        return end - begin
+
+    async def sample_bytes(self, shard_id: int, row: int) -> int:
+        """Return the size of a stored sample, which no value of it passes; of a split format, its line's."""
+        shard = await self._open(shard_id)
+        if shard is not None:
+            return len(shard.sample_bytes(row))
+        place = await self._place(shard_id, row)
+        return place.end - place.begin
+
+    async def value(
+        self, shard_id: int, row: int, file: ColumnFile, *, part: slice | None = None, gap_bytes: int = 64
+    ) -> bytes:
+        """Return a stored value, or the part of it from `part.start` to `part.stop`, both 0 or more.
+
+        Args:
+            shard_id: The shard.
+            row: Its row.
+            file: The column.
+            part: Which bytes; all by default.
+            gap_bytes: Bytes that nobody wants which may be read to save a request.
+
+        Raises:
+            FormatError: If the sample is none.
+            ShardFetchError: If it could not be read.
+        """
+        shard = await self._open(shard_id)
+        if shard is not None and not isinstance(shard, Shard):
+            return _line_value(shard, row, file)[part or slice(None)]
+        if shard is not None:
+            begin, end = shard.value_spans(row)[file.index]
+            return bytes(shard.sample_bytes(row)[begin:end][part or slice(None)])
+        place = await self._place(shard_id, row, gap_bytes)
+        if place.spans is None and part is None and await self._prefers_whole(shard_id, row, file, place, gap_bytes):
+            name = self.index.shards[shard_id].raw_data.basename
+            sample = await self.ranges.read(name, place.begin, place.end, gap_bytes=gap_bytes)
+            begin, end = self._note(shard_id, row, place, sample).spans[file.index]  # type: ignore[index]
+            self._learn(shard_id, file, end - begin, len(sample))
+            return sample[begin:end]
+        begin, end = (await self._spans(shard_id, row, None, gap_bytes))[file.index]
+        self._learn(shard_id, file, end - begin, place.end - place.begin)
+        wanted = range(begin, end)[part or slice(None)]
+        name = self.index.shards[shard_id].raw_data.basename
+        first = place.begin + wanted.start
+        return await self.ranges.read(name, first, first + len(wanted), gap_bytes=gap_bytes)
+
+    async def raw_file(self, basename: str, start: int, stop: int) -> bytes:
+        """Return bytes of a file of the dataset as it lies there."""
+        return await self.ranges.read(basename, start, stop)
+
+    async def fetch(self, basename: str, num_bytes: int, target: Path) -> None:
+        """Copy a file of the dataset as it lies there to this machine."""
+        fetch = self.opened.remote.fetch
+        await asyncio.get_running_loop().run_in_executor(
+            self.threads, lambda: fetch(basename, target, num_bytes=num_bytes)
+        )
+
+    # ---- shards on this machine
+
+    async def _open(self, shard_id: int) -> AnyShard | None:
+        """Return a shard that is here or has to be; None for one whose samples are read by ranges."""
+        info = self.index.shards[shard_id]
+        opening = self._shards.get(shard_id)
+        if opening is None:
+            by_range = info.format == "mds" and info.zip_data is None and not self.ranges.are_ignored
+            if by_range and not self.opened.is_ready(shard_id):
+                return None
+            loop = asyncio.get_running_loop()
+            opening = loop.create_task(_in_thread(self.threads, self.opened, shard_id))
+            self._shards.put(shard_id, opening)
+        try:
+            return await asyncio.shield(opening)
+        except BaseException:
+            if opening.done():
+                self._shards.drop(shard_id)
+            raise
+
+    # ---- ranges of a remote shard
+
+    async def _place(self, shard_id: int, row: int, gap_bytes: int = 64) -> _Place:
+        """Return where a sample lies, from eight bytes of the offset table."""
+        place = self._places.get((shard_id, row))
+        if place is not None:
+            return place
+        info, layout = self.index.shards[shard_id], self._layout(shard_id)
+        name = info.raw_data.basename
+        at = 4 + 4 * row
+        begin, end = struct.unpack("<2I", await self.ranges.read(name, at, at + 8, gap_bytes=gap_bytes))
+        first = 8 + 4 * info.samples
+        if not first <= begin <= begin + layout.min_bytes <= end <= info.raw_data.bytes:
+            raise FormatError(
+                f"{self.opened.shard_where(shard_id)}: sample {row} must lie within bytes {first} to "
+                f"{info.raw_data.bytes} and take {layout.min_bytes} or more, got {begin} to {end}; the file is damaged"
+            )
+        return self._keep(shard_id, row, _Place(begin, end, _spans_of(layout, (), end - begin)))
+
+    async def _spans(
+        self, shard_id: int, row: int, shard: Shard | None, gap_bytes: int = 64
+    ) -> tuple[tuple[int, int], ...]:
+        """Return (begin, end) of every column's value within the sample; of a remote one, from its head."""
+        if shard is not None:
+            return tuple(shard.value_spans(row))
+        place = await self._place(shard_id, row, gap_bytes)
+        if place.spans is None:
+            head_bytes = 4 * self._layout(shard_id).num_varying
+            name = self.index.shards[shard_id].raw_data.basename
+            head = await self.ranges.read(name, place.begin, place.begin + head_bytes, gap_bytes=gap_bytes)
+            place = self._note(shard_id, row, place, head)
+        assert place.spans is not None
+        return place.spans
+
+    async def _prefers_whole(self, shard_id: int, row: int, file: ColumnFile, place: _Place, gap_bytes: int) -> bool:
+        """Whether to read the sample at once: it is small, or values of this column are most of what samples hold.
+
+        Otherwise its head comes first, which costs a request and says which bytes to read. The first sample of a
+        column decides for the others, which wait for it.
+        """
+        if place.end - place.begin <= _WHOLE_BYTES:
+            return True
+        key = (self._layout(shard_id), file.index)
+        if not self._seen_bytes[key]:
+            async with self._probing.setdefault(key, asyncio.Lock()):
+                if not self._seen_bytes[key]:
+                    begin, end = (await self._spans(shard_id, row, None, gap_bytes))[file.index]
+                    self._learn(shard_id, file, end - begin, place.end - place.begin)
+                    return False
+        return 2 * self._held_bytes[key] > self._seen_bytes[key]
+
+    def _learn(self, shard_id: int, file: ColumnFile, held: int, seen: int) -> None:
+        key = (self._layout(shard_id), file.index)
+        self._held_bytes[key] += held
+        self._seen_bytes[key] += seen
+
+    def _note(self, shard_id: int, row: int, place: _Place, sample: bytes) -> _Place:
+        """Take the sizes of the values from a sample or its head."""
+        layout = self._layout(shard_id)
+        heads = struct.unpack_from(f"<{layout.num_varying}I", sample)
+        spans = _spans_of(layout, heads, place.end - place.begin)
+        if spans is None:
+            raise FormatError(
+                f"{self.opened.shard_where(shard_id)}: sample {row}: sizes of columns must add up to the sample's "
+                f"{place.end - place.begin} bytes, got {layout.min_bytes + sum(heads)}; the file is damaged"
+            )
+        return self._keep(shard_id, row, _Place(place.begin, place.end, spans))
+
+    def _keep(self, shard_id: int, row: int, place: _Place) -> _Place:
+        self._places.put((shard_id, row), place, 8 + 8 * len(place.spans or ()))
+        return place
+
+    def _layout(self, shard_id: int) -> Layout:
+        info = self.index.shards[shard_id]
+        try:
+            return layout_of(info.column_names, info.column_encodings, info.column_sizes)
+        except FormatError as error:
+            where = posixpath.join(self.opened.where, "index.json")
+            raise FormatError(f"{where}: shards[{shard_id}]: {error}") from error
+
+
+async def _in_thread(threads: Executor, opened: OpenStream, shard_id: int) -> AnyShard:
+    return await asyncio.get_running_loop().run_in_executor(threads, opened.open, shard_id)
+
+
+def _line_value(shard: AnyShard, row: int, file: ColumnFile) -> bytes:
+    """Return the text of a value of a split format; a JSON string may hold what UTF-8 cannot."""
+    if isinstance(shard, Shard):
+        raise TypeError(f"{shard.where}: shard must be one of lines")
+    value = shard.columns([row], [file.column])[file.column][0]
+    return str(value).encode("utf-8", "surrogatepass")
+
+
+def _spans_of(layout: Layout, heads: tuple[int, ...], sample_bytes: int) -> tuple[tuple[int, int], ...] | None:
+    """Return (begin, end) of every column's value within a sample of a known size.
+
+    Args:
+        layout: Of the sample.
+        heads: Sizes of its varying columns; () where they are not known yet, which one such column does not need.
+        sample_bytes: Its size.
+
+    Returns:
+        None if the sizes are needed, or do not add up to the sample.
+    """
+    if not heads and layout.num_varying == 1:
+        heads = (sample_bytes - layout.min_bytes,)
+    if len(heads) != layout.num_varying:
+        return None
+    spans, begin, varying = [], 4 * len(heads), 0
+    for encoding in layout.encodings:
+        size = encoding.size
+        if size is None:
+            size, varying = heads[varying], varying + 1
+        spans.append((begin, begin + size))
+        begin += size
+    return tuple(spans) if begin == sample_bytes else None
