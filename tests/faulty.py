@@ -30,6 +30,7 @@ class FaultyServer(http.server.ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.faults: list[Any] = []
         self.ignores_range = False
+        self.is_down = False  # every request is answered with 503
         self.written_at: dict[str, int] = {}  # a number that grows, as the ETag of what `serve` serves
         self._clock = itertools.count(1)
         self.requests: list[tuple[str, str | None]] = []  # (path with query, Range header) of each GET
@@ -60,12 +61,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
+        if self.server.is_down:
+            self.send_error(503)
+            return
         self._answer(self.server.files.get(unquote(urlsplit(self.path).path)), None, with_body=False)
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
         self.server.requests.append((self.path, wanted))
-        fault = self.server.faults.pop(0) if self.server.faults else None
+        fault = 503 if self.server.is_down else self.server.faults.pop(0) if self.server.faults else None
         if isinstance(fault, int):
             fault = (fault, {})
         if fault is not None and isinstance(fault[0], int):

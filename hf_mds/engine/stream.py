@@ -11,12 +11,14 @@ import mmap
 import os
 import posixpath
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hf_mds.engine.index_reading import INDEX, IndexFile, read_index
 from hf_mds.errors import CacheFullError, FormatError, IntegrityError, MDSError, ShardFetchError
 from hf_mds.format.compression import decompress_file
 from hf_mds.format.gather import AnyShard
@@ -31,8 +33,11 @@ from hf_mds.units import format_bytes
 
 __all__ = ["CacheOptions", "OpenStream", "Stream", "open_stream"]
 
-INDEX = "index.json"
 _CHUNK_BYTES = 1 << 20
+_ASK_SECONDS = 10.0
+_ASKED_AT: dict[str, float] = {}
+"""When this process last asked whether a dataset is still the one that was opened, by its generation."""
+
 _ADVICE = "copy or write the dataset again, or see to its permissions"
 
 
@@ -110,6 +115,8 @@ class OpenStream:
     cache: ShardCache
     generation: str
     """Prefix of this dataset's files in the cache: says what content they must have, not where it came from."""
+    version: str = ""
+    """What the store called the index when it was read; "" where it tells nothing."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OpenStream:
         """Return itself: nothing in it ever changes, and an index may hold millions of shards."""
@@ -222,8 +229,32 @@ class OpenStream:
         return self.cache.open(key, num_bytes=num_bytes, produce=partial(self._download_and_unpack, info, raw, packed))
 
     def _download(self, file: FileInfo, target: Path) -> None:
-        self.remote.fetch(file.basename, target, num_bytes=file.bytes)
+        try:
+            self.remote.fetch(file.basename, target, num_bytes=file.bytes)
+        except MDSError:
+            self._check_version(at_once=True)
+            raise
+        self._check_version()
         self._validate(file, target)
+
+    def _check_version(self, *, at_once: bool = False) -> None:
+        """Refuse to go on where the dataset was written again since its index was read.
+
+        Asks the store now and then, and `at_once` where a download went wrong, for that may be why.
+        """
+        now = time.monotonic()
+        if not self.version or (now < _ASKED_AT.get(self.generation, 0.0) + _ASK_SECONDS and not at_once):
+            return
+        _ASKED_AT[self.generation] = now
+        try:
+            version = self.remote.stat(INDEX).version
+        except MDSError:
+            return  # the download itself tells better what is wrong
+        if version != self.version:
+            raise IntegrityError(
+                f"{posixpath.join(self.where, INDEX)}: the dataset must stay as it was when it was opened "
+                f"({self.version}), got one that was written again ({version}); open it again to read the new one"
+            )
 
     def _download_and_unpack(self, info: ShardInfo, raw: FileInfo, packed: FileInfo, target: Path) -> None:
         path = self._in_place(packed)
@@ -274,20 +305,13 @@ def open_stream(stream: Stream, options: CacheOptions | None = None) -> OpenStre
         stream.url, stream.storage_options, retries=stream.download_retry, timeout_seconds=stream.download_timeout
     )
     where = posixpath.join(remote.describe(), INDEX)
-    try:
-        text = remote.read(INDEX)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{where}: a dataset's index.json must be there, got no such file; give the folder that holds it "
-            "(a writer that was interrupted leaves none: write again, or use hf_mds.merge_index for parts)"
-        ) from error
-    index = Index.from_json(text, where=where)
     root = stream.local if stream.remote is not None and stream.local is not None else options.cache_dir
     cache = ShardCache(Path(root) if root is not None else default_cache_root(), limit_bytes=options.cache_limit)
-    generation = _generation(text, index, remote)
+    file = read_index(remote, cache)
+    index = Index.from_json(file.text, where=where)
     if stream.shards is not None:
         index = replace(index, shards=_subset(index.shards, stream.shards, where))
-    opened = OpenStream(stream, index, remote, cache, generation)
+    opened = OpenStream(stream, index, remote, cache, _generation(file, index, remote), file.version)
     _check_limit(opened)
     _check_hashes(opened)
     return opened
@@ -323,15 +347,15 @@ def _check_hashes(opened: OpenStream) -> None:
                 )
 
 
-def _generation(text: bytes, index: Index, remote: Remote) -> str:
+def _generation(file: IndexFile, index: Index, remote: Remote) -> str:
     """Return a name for the content of a dataset's files.
 
     Where the writer stored hashes, equal indexes mean equal shards, wherever they lie. Without hashes they do not (two
     sets of token arrays of one shape have the same index), so address and time of writing go into the name as well.
     """
-    digest = hashlib.sha256(text)
+    digest = hashlib.sha256(file.text)
     if not all(shard.hashes for shard in index.shards):
-        digest.update(f"\0{remote.describe()}\0{remote.version(INDEX)}".encode())
+        digest.update(f"\0{remote.describe()}\0{file.version}".encode())
     return digest.hexdigest()[:32]
 
 

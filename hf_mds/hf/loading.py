@@ -10,8 +10,9 @@ from typing import Any
 import datasets
 
 from hf_mds.engine.columns import columns_of
+from hf_mds.engine.index_reading import INDEX
 from hf_mds.engine.reader import ReadOptions
-from hf_mds.engine.stream import INDEX, CacheOptions, OpenStream, Stream, open_stream
+from hf_mds.engine.stream import CacheOptions, OpenStream, Stream, open_stream
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.hf.examples import Source
 from hf_mds.hf.features import ArrayKind, TableCast, array_kind, features_of

@@ -184,7 +184,7 @@ def _with_metadata(files: list[str], download_config: Any) -> Any:
     for folder in dict.fromkeys(split_file_url(file)[0] for file in files):
         remote = Remote(folder, storage_options_of(folder, download_config))
         try:
-            metadata.append((remote.version(INDEX),))
+            metadata.append((remote.stat(INDEX).version,))
         except OSError:
             metadata.append(())  # reading the index will say what is wrong, and where
     return files_module.DataFilesList(files, metadata)

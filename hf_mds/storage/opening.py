@@ -19,7 +19,6 @@ class UnknownSchemeError(StorageError, ValueError):
 _EXTRA_PER_PROTOCOL: Mapping[str, str] = {
     "abfs": "azure",
     "abfss": "azure",
-    "adl": "azure",
     "az": "azure",
     "gcs": "gcs",
     "gs": "gcs",

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from hf_mds.storage.opening import Opened, is_shareable, open_filesystem
 from hf_mds.storage.redact import redact_url, secret_values, url_secrets
 from hf_mds.storage.urls import check_relative_path, is_object_store, join_root, join_url, local_path_of, relative_names
 
-__all__ = ["Remote"]
+__all__ = ["FileStat", "Remote"]
 
 T = TypeVar("T")
 
@@ -36,6 +37,17 @@ _VERSION_KEYS = (
 """Under what names the filesystems of fsspec give the time or the identity of a file's content."""
 
 _SLOWEST_UPLOAD = 256 << 10  # bytes a second; a put whose client shows no progress may take this long
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What a store tells of a file without its content."""
+
+    num_bytes: int | None
+    """Its size, or None where the store does not tell."""
+    version: str
+    """Differs once the file has been written again; "" where the store tells nothing. Time of writing comes into it
+    before content: that of an index may stay the same while its shards change."""
 
 
 class Remote:
@@ -215,18 +227,19 @@ class Remote:
 
     def size(self, path: str) -> int | None:
         """Return the size of a file in bytes, or None where the store does not tell."""
-        size = self._info(path).get("size")
-        return int(size) if size is not None else None
+        return self.stat(path).num_bytes
 
-    def version(self, path: str) -> str:
-        """Return a text that differs once a file has been written again, or "" where the store tells nothing.
+    def stat(self, path: str) -> FileStat:
+        """Return what the store tells of a file.
 
-        It holds what the store knows of the time of writing before what it knows of the content, since the content of
-        an index may stay the same while its shards change.
+        Raises:
+            MissingFileError: If there is no such file.
+            ShardFetchError: As `read`.
         """
         info = self._info(path)
+        size = info.get("size")
         found = [f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key) is not None]
-        return ";".join(found)
+        return FileStat(None if size is None else int(size), ";".join(found))
 
     def list_folders(self) -> list[str]:
         """Return the names of the folders right below this one, sorted."""

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import hf_mds
+from hf_mds.engine import stream as stream_module
 from hf_mds.engine.stream import CacheOptions, Stream, open_stream
-from hf_mds.errors import FormatError, ShardFetchError
+from hf_mds.errors import FormatError, IntegrityError, ShardFetchError
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_an_index_that_is_none(tmp_path: Path) -> None:
 
 def test_a_store_that_cannot_be_read_is_no_missing_file(server: Any, tmp_path: Path) -> None:
     server.faults = [503] * 9
-    with pytest.raises(ShardFetchError, match="503"):
+    with pytest.raises(ShardFetchError, match="must succeed in 2 attempt"):
         open_stream(Stream(remote=f"{server.url}/c4", download_retry=1), CacheOptions(cache_dir=str(tmp_path)))
 
 
@@ -120,3 +121,47 @@ def test_a_file_system_error_is_told_with_the_shard(numbers: Any, tmp_path: Path
     (Path(folder) / "shard.00000.mds").mkdir()
     with pytest.raises(ShardFetchError, match=r"shard\.00000\.mds: the shard must be readable here"):
         open_stream(Stream(remote=folder)).open(0)
+
+
+def test_the_index_is_fetched_once_a_node(folder: str, server: Any, tmp_path: Path) -> None:
+    server.serve(folder, "/c4")
+    for _ in range(3):
+        open_stream(Stream(remote=f"{server.url}/c4"), CacheOptions(cache_dir=str(tmp_path)))
+    assert [path for path, _ in server.requests].count("/c4/index.json") == 1
+
+
+def test_a_new_index_is_read_though_the_old_one_is_kept(numbers: Any, server: Any, tmp_path: Path) -> None:
+    for count in (20, 30):
+        server.serve(numbers.write(tmp_path / str(count), count), "/c4")
+        stream = open_stream(Stream(remote=f"{server.url}/c4"), CacheOptions(cache_dir=str(tmp_path / "cache")))
+        assert stream.index.num_samples == count
+
+
+def test_without_a_network_what_is_in_the_cache_serves(
+    folder: str, server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.serve(folder, "/c4")
+    options = {"local": str(tmp_path / "cache"), "download_retry": 0}
+    assert len(list(hf_mds.open(f"{server.url}/c4", **options))) == 101
+    server.is_down = True
+    with caplog.at_level("WARNING"):
+        assert len(list(hf_mds.open(f"{server.url}/c4", **options))) == 101
+    assert "cannot be reached; what is in the cache is used" in caplog.text
+    (next((tmp_path / "cache").rglob("shard.00002.mds"))).unlink()
+    with pytest.raises(ShardFetchError, match=r"shard\.00002\.mds"):
+        list(hf_mds.open(f"{server.url}/c4", **options))
+    with pytest.raises(ShardFetchError):
+        hf_mds.open(f"{server.url}/other", **options)
+
+
+@pytest.mark.parametrize("same_sizes", [True, False])
+def test_a_dataset_that_is_written_again_while_it_is_read(
+    numbers: Any, server: Any, tmp_path: Path, same_sizes: bool
+) -> None:
+    server.serve(numbers.write(tmp_path / "1"), "/c4")
+    stream = open_stream(Stream(remote=f"{server.url}/c4"), CacheOptions(cache_dir=str(tmp_path / "cache")))
+    stream.open(0)
+    stream_module._ASKED_AT.clear()
+    server.serve(numbers.write(tmp_path / "2", first=0 if same_sizes else 10**6), "/c4")
+    with pytest.raises(IntegrityError, match="got one that was written again"):
+        stream.open(1)

@@ -153,7 +153,6 @@ def test_a_failed_local_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     [
         ("oci://bucket@ns/x", r'pip install "hf_mds\[oci\]"'),
         ("sftp://host/x", r'pip install "hf_mds\[sftp\]"'),
-        ("adl://x/y", r'pip install "hf_mds\[azure\]"'),
         ("smb://host/x", "pip install smbprotocol"),
     ],
 )

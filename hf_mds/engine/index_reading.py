@@ -1,0 +1,90 @@
+"""Reading a dataset's index.json: once a node, not once a process, and from the cache where the network is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import posixpath
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from hf_mds.errors import ShardFetchError
+from hf_mds.storage.cache import ShardCache
+from hf_mds.storage.faults import AccessDeniedError, MissingFileError
+from hf_mds.storage.remote import Remote
+
+__all__ = ["INDEX", "IndexFile", "read_index"]
+
+INDEX = "index.json"
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_NAME = 200
+_LIMIT_SHARE = 10
+"""An index that would take more than a tenth of the cache's limit is not kept: shards need the room."""
+
+
+class IndexFile(NamedTuple):
+    """The text of an index, and what the store calls this version of it."""
+
+    text: bytes
+    version: str
+
+
+def read_index(remote: Remote, cache: ShardCache) -> IndexFile:
+    """Return a dataset's index.
+
+    The processes of a node share one copy in the cache, under its address and version: each asks the store for the
+    version alone. Where the store cannot be reached, the version that was read last serves, with a warning.
+
+    Raises:
+        FileNotFoundError: If there is no index.json.
+        ShardFetchError: If it cannot be read, and never was here.
+    """
+    where = posixpath.join(remote.describe(), INDEX)
+    try:
+        stat = remote.stat(INDEX)
+    except MissingFileError as error:
+        raise FileNotFoundError(
+            f"{where}: a dataset's index.json must be there, got no such file; give the folder that holds it "
+            "(a writer that was interrupted leaves none: write again, or use hf_mds.merge_index for parts)"
+        ) from error
+    except AccessDeniedError:
+        raise
+    except ShardFetchError as error:
+        kept = _kept_index(remote, cache)
+        if kept is None:
+            raise
+        _log.warning(
+            "%s cannot be reached; what is in the cache is used, as it was when it was read (%s)", where, error
+        )
+        return kept
+    num_bytes, limit = stat.num_bytes, cache.limit_bytes
+    too_large = limit is not None and num_bytes is not None and num_bytes * _LIMIT_SHARE > limit
+    if remote.is_local or not stat.version or num_bytes is None or too_large:
+        return IndexFile(remote.read(INDEX), stat.version)
+
+    key = f"{_folder(remote)}/{_name(stat.version)}"
+    with cache.open(
+        key, num_bytes=num_bytes, produce=lambda path: remote.fetch(INDEX, path, num_bytes=num_bytes)
+    ) as file:
+        return IndexFile(file.read(), stat.version)
+
+
+def _kept_index(remote: Remote, cache: ShardCache) -> IndexFile | None:
+    """Return the index that was read last from this address."""
+    prefix = _folder(remote) + "/"
+    for entry in reversed(cache.entries()):
+        if entry.key.startswith(prefix):
+            return IndexFile(cache.path_of(entry.key).read_bytes(), unquote(entry.key.removeprefix(prefix)))
+    return None
+
+
+def _folder(remote: Remote) -> str:
+    return "index-" + hashlib.sha256(remote.describe().encode()).hexdigest()[:24]
+
+
+def _name(version: str) -> str:
+    """Return a file name that a version can be read from again, as far as names may be that long."""
+    name = quote(version, safe="")
+    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(version.encode()).hexdigest()
