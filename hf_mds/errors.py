@@ -3,6 +3,7 @@
     MDSError                        anything below, so that one `except` catches all
     |-- FormatError      ValueError     bytes that are no valid MDS: where, what, what to do
     |   `-- IntegrityError              a file whose size or digest is not what the index says
+    |       `-- DatasetChangedError     a dataset that was written again while it was read
     |-- StorageError     OSError        a store that cannot be read or written
     |   |-- ShardFetchError             a shard could not be fetched after every attempt
     |   `-- CacheFullError              the cache limit or the disk leaves no room
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 __all__ = [
     "CacheFullError",
+    "DatasetChangedError",
     "FormatError",
     "IntegrityError",
     "MDSError",
@@ -44,6 +46,10 @@ class FormatError(MDSError, ValueError):
 
 class IntegrityError(FormatError):
     """A file whose size or digest differs from what its index says."""
+
+
+class DatasetChangedError(IntegrityError):
+    """A dataset that was written again at its address while it was read; open it again to read the new one."""
 
 
 class StorageError(MDSError, OSError):

@@ -6,6 +6,7 @@ or shuffles: whoever holds the plan gives it ids. It belongs to the thread that 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hf_mds.engine.bad_samples import BadSampleLedger, OnBadSample, is_bad_data, ledger_path
 from hf_mds.engine.columns import columns_of
 from hf_mds.engine.prefetch import Prefetch
 from hf_mds.engine.shelf import MAX_OPEN_SHARDS, Shelf
@@ -28,6 +30,9 @@ __all__ = ["ReadOptions", "Reader"]
 
 Ids = NDArray[np.int64]
 T = TypeVar("T")
+
+_MOST_BAD_SAMPLES = 1000
+"""Bad samples, or shards, one after the other after which a dataset is held to be no dataset."""
 
 _FIRST_ROWS = 64
 """Rows of the first batch: a first sample should not wait for a thousand others; the batches double from there."""
@@ -49,6 +54,9 @@ class ReadOptions:
     """Downloads (and decompressions) at a time."""
     allow_unsafe_types: bool = False
     """Whether columns of pickles may be read: they run code of whoever wrote the dataset."""
+    on_bad_sample: OnBadSample = "raise"
+    """What happens where data is damaged or missing: "raise", or "skip": the next sample of the dataset that can be
+    read takes its place. So ranks keep their counts, and all see the same; a ledger lists what was left out."""
 
     def __post_init__(self) -> None:
         for name in ("batch_rows", "batch_bytes", "num_threads"):
@@ -56,6 +64,8 @@ class ReadOptions:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
         if self.predownload is not None and self.predownload < 0:
             raise ValueError(f"predownload must be 0 samples or more, got {self.predownload}")
+        if self.on_bad_sample not in ("raise", "skip"):
+            raise ValueError(f"on_bad_sample must be 'raise' or 'skip', got {self.on_bad_sample!r}")
 
 
 @dataclass(frozen=True)
@@ -150,15 +160,16 @@ class Reader:
             while position < len(ids):
                 stretch = self._stretch(ids[position : position + num_rows])
                 seen = self._announce(prefetch, ids, seen, position + len(stretch) + ahead)
-                stretch = self._await(prefetch, stretch)
                 try:
+                    stretch = self._await(prefetch, stretch)
                     stretch = self._cut(stretch)
                     converted = self._converted(stretch, convert)
-                except MDSError:
-                    if len(stretch) == 1:
-                        raise
-                    num_rows = len(stretch) // 2  # closes in on the sample at fault, and yields those before it
-                    continue
+                except MDSError as error:
+                    if len(stretch) > 1 and not self._shelf.has_failed(stretch.needed[0]):
+                        num_rows = len(stretch) // 2  # closes in on the sample at fault, and yields those before it
+                        continue
+                    stretch = stretch.head(1)
+                    converted = self._in_place_of(int(ids[position]), convert, error)
                 yield converted
                 position += len(stretch)
                 num_rows = min(max(num_rows, 2 * len(stretch)), self.options.batch_rows)
@@ -216,6 +227,39 @@ class Reader:
         except Exception as error:
             reason = str(error) if isinstance(error, MDSError) else f"{type(error).__name__}: {error}"
             raise FormatError(f"{self._name(stretch, 0)}: {reason}") from error
+
+    def _in_place_of(self, sample_id: int, convert: Callable[[pa.RecordBatch], T], error: MDSError) -> T:
+        """Return what is read in place of a bad sample: the next of the dataset that can be read; or raise."""
+        if self.options.on_bad_sample == "raise" or not is_bad_data(error):
+            raise error
+        candidate = sample_id
+        for _ in range(_MOST_BAD_SAMPLES):
+            candidate = self._after(candidate)
+            if candidate == sample_id:
+                break
+            try:
+                converted = self._converted(self._stretch(np.array([candidate])), convert)
+            except MDSError as other:
+                if not is_bad_data(other):
+                    raise
+                continue
+            self._ledger.note(sample_id, candidate, error)
+            return converted
+        raise FormatError(
+            f"{error}; on_bad_sample='skip' looks for another among the {_MOST_BAD_SAMPLES} that follow, got none"
+        ) from error
+
+    def _after(self, sample_id: int) -> int:
+        """Return the sample after one; where its whole shard cannot be had, the first of the next shard."""
+        shard_id = int(np.searchsorted(self._ends, sample_id, side="right"))
+        after = int(self._ends[shard_id]) if self._shelf.has_failed(shard_id) else sample_id + 1
+        return after % self.num_samples
+
+    @cached_property
+    def _ledger(self) -> BadSampleLedger:
+        names = " ".join(stream.generation for stream in self.streams)
+        name = self.streams[0].generation if len(self.streams) == 1 else hashlib.sha256(names.encode()).hexdigest()[:32]
+        return BadSampleLedger(ledger_path(self.streams[0].cache.root, name))
 
     def _name(self, stretch: _Stretch, row: int) -> str:
         """Return what to call the sample of a row in errors."""

@@ -101,6 +101,10 @@ class Shelf:
             self.keep(shard_id, shard)
         return shards
 
+    def has_failed(self, shard_id: int) -> bool:
+        """Return whether a shard could not be opened."""
+        return shard_id in self._failures
+
     def forgive(self) -> None:
         """Let shards that failed be tried again."""
         self._failures.clear()

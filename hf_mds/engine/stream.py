@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hf_mds.engine.index_reading import INDEX, IndexFile, read_index
-from hf_mds.errors import CacheFullError, FormatError, IntegrityError, MDSError, ShardFetchError
+from hf_mds.errors import CacheFullError, DatasetChangedError, FormatError, IntegrityError, MDSError, ShardFetchError
 from hf_mds.format.compression import decompress_file
 from hf_mds.format.gather import AnyShard
 from hf_mds.format.hashing import hash_names, new_hasher
@@ -251,7 +251,7 @@ class OpenStream:
         except MDSError:
             return  # the download itself tells better what is wrong
         if version != self.version:
-            raise IntegrityError(
+            raise DatasetChangedError(
                 f"{posixpath.join(self.where, INDEX)}: the dataset must stay as it was when it was opened "
                 f"({self.version}), got one that was written again ({version}); open it again to read the new one"
             )

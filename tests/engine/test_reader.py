@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 from pathlib import Path
@@ -385,3 +386,72 @@ def test_leaving_a_pass_ends_its_threads(folder: str, server: Any, tmp_path: Pat
         if thread.name.startswith("hf_mds-fetch"):
             thread.join(10)
             assert not thread.is_alive()
+
+
+# ---- bad samples
+
+
+def skipping_reader(url: str, cache: Path, **stream: Any) -> Reader:
+    options = CacheOptions(cache_dir=str(cache))
+    return Reader([open_stream(Stream(remote=url, **stream), options)], ReadOptions(on_bad_sample="skip"))
+
+
+def ledger_of(cache: Path) -> list[dict[str, Any]]:
+    (path,) = (cache / "bad-samples").iterdir()
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_skipping_puts_the_next_sample_in_the_place_of_a_bad_one(
+    numbers: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = numbers.write(tmp_path / "data")
+    path = Path(folder) / "shard.00001.mds"
+    data = bytearray(path.read_bytes())
+    data[data.index(b"text 15")] = data[data.index(b"text 16")] = 0xFF
+    path.write_bytes(data)
+    ids = shuffled(101)
+    expected = [17 if n in (15, 16) else n for n in ids]
+    for _ in range(2):  # deterministic, and noted once
+        assert read(skipping_reader(folder, tmp_path / "cache"), ids) == expected
+    noted = {line["sample"]: line["read_instead"] for line in ledger_of(tmp_path / "cache")}
+    assert noted == {15: 17, 16: 17}
+    assert len(ledger_of(tmp_path / "cache")) == 2
+    assert "shard.00001.mds: sample" in ledger_of(tmp_path / "cache")[0]["reason"]
+    assert "bad-samples" in caplog.text
+
+
+def test_skipping_a_shard_that_is_gone(folder: str, server: Any, tmp_path: Path) -> None:
+    server.serve(folder, "/c4")
+    del server.files["/c4/shard.00003.mds"]
+    reader = skipping_reader(f"{server.url}/c4", tmp_path, download_retry=0)
+    first, end = (int(number) for number in reader._ends[2:4])
+    expected = [end if first <= n < end else n for n in range(101)]
+    assert read(reader, range(101)) == expected
+    assert [line["sample"] for line in ledger_of(tmp_path)] == list(range(first, end))
+
+
+def test_skipping_wraps_around_and_gives_up_where_nothing_is_left(numbers: Any, tmp_path: Path) -> None:
+    folder = numbers.write(tmp_path / "data", 20)
+    shards = sorted(Path(folder).glob("*.mds"))
+    shards[-1].unlink()
+    reader = skipping_reader(folder, tmp_path / "cache")
+    first = int(reader._ends[-2])
+    assert read(reader, range(20)) == [*range(first), *[0] * (20 - first)]
+    for path in shards[:-1]:
+        path.unlink()
+    with pytest.raises(FormatError, match="looks for another among the 1000 that follow, got none"):
+        read(skipping_reader(folder, tmp_path / "cache"), range(20))
+
+
+def test_skipping_is_not_for_faults_that_pass(folder: str, server: Any, tmp_path: Path) -> None:
+    server.serve(folder, "/c4")
+    reader = skipping_reader(f"{server.url}/c4", tmp_path, download_retry=0)
+    server.is_down = True
+    with pytest.raises(ShardFetchError):
+        read(reader, range(101))
+    assert not (tmp_path / "bad-samples").exists()
+
+
+def test_other_words_for_what_to_do_are_refused() -> None:
+    with pytest.raises(ValueError, match="on_bad_sample must be 'raise' or 'skip', got 'ignore'"):
+        ReadOptions(on_bad_sample="ignore")  # type: ignore[arg-type]
