@@ -24,6 +24,8 @@ for _name in ("HF_DATASETS_CACHE", "HF_MDS_CACHE", "HF_HUB_CACHE"):
 for _name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
     os.environ.pop(_name, None)
 
+pytest_plugins = ("servers",)
+
 
 class ShardMaker:
     """Raw MDS shards from stored values, without the writer of the package."""
