@@ -63,16 +63,22 @@ class StreamingDataLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares the iterator's own class
         """Yield the batches of the epoch, from the state that was loaded on; then begin the next epoch."""
         self._taken = 0
-        self._data.repeat_pass()
-        if self._data.pending_state is not self._pending:  # persistent workers have the dataset as it was
+        pending = self._pending_state()
+        if pending is not self._pending:  # persistent workers have the dataset as it was
             self._iterator = None
-            self._pending = self._data.pending_state
+            self._pending = pending
+        self._data.begin_pass_with(pending)
         for batch in super().__iter__():
             self._taken += 1
             yield batch
         self._taken = 0
         self._pending = None
         self._data.begin_next_epoch()
+
+    def _pending_state(self) -> Any:
+        """Return the state that the pass begins with: a new one of the dataset, else that of the pass so far."""
+        pending = self._data.pending_state
+        return self._pending if pending is None else pending
 
     @property
     def _data(self) -> Any:
@@ -86,7 +92,7 @@ class StreamingDataLoader(DataLoader[Any]):
         Raises:
             ResumeError: If the dataset changes the number of samples between reading and batching.
         """
-        return dict(self._data.run_state(self._taken, drop_last=self.drop_last))
+        return dict(self._data.run_state(self._taken, self._pending_state(), drop_last=self.drop_last))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state with the next pass, whatever number of ranks and workers saved it.

@@ -62,7 +62,7 @@ class MDSIterableDataset(ResumableDataset):
             shuffle_seed=spec.shuffle_seed if seed is None else seed,
             shuffle_block_size=None if block is None and buffer_size <= 1 << 18 else max(block or 0, buffer_size),
         )
-        return self._over(with_leaf(self._ex_iterable, leaf.with_source(spec=spec)), self._info.features)
+        return self._over(with_leaf(self._ex_iterable, leaf.with_source(spec=spec, began=None)), self._info.features)
 
     def skip(self, n: int) -> datasets.IterableDataset:
         """Leave out the first n samples of every epoch, over all ranks and workers, without reading them."""

@@ -40,6 +40,8 @@ class Source:
     """Whether the user said what a batch is: without it, workers deal out single samples."""
     replication: int = 1
     window: Window = field(default_factory=Window)
+    began: EpochSpec | None = None
+    """The spec with what the run settled when it began, once one of its states was loaded: it holds for all epochs."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Source:
         return self
@@ -106,7 +108,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
     def view(self) -> tuple[View, int, EpochSpec]:
         """Return whose part this is, the epoch, and the spec."""
         view, epoch, seed = interpret(self.requests, worker_of_process(), self.source.replication)
-        spec = self.source.spec
+        spec = self.source.began or self.source.spec
         if seed is not None and self.source.window == Window():  # what was taken of an epoch stays what it is
             spec = replace(spec, shuffle=True, shuffle_seed=seed % (1 << 32))
         return view, epoch, spec

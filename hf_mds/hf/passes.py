@@ -166,6 +166,10 @@ class ResumableDataset(datasets.IterableDataset):
         if is_run_state(state):
             state = self._from_run_state(state)
         self._check_state(state)
+        leaf, found = find_leaf(self._ex_iterable), next(leaf_states(state), None)
+        if leaf is not None and found is not None:
+            began = run_spec(leaf.source.spec, found)
+            self._ex_iterable = with_leaf(self._ex_iterable, leaf.with_source(began=began))
         self._starting_state_dict = state
         self._finished_workers = FinishedWorkers()
         self.set_epoch(state["epoch"])
@@ -182,7 +186,8 @@ class ResumableDataset(datasets.IterableDataset):
         for leaf_state in found:
             check_state_alone(leaf_state)
             if leaf is not None:
-                view, _, spec = leaf.view()
+                fresh = leaf.with_source(began=None)
+                view, _, spec = fresh.view()
                 check_state(leaf_state, spec, view, leaf.source.window)
         try:
             self._twin(_epoch=epoch, _starting_state_dict=state)._prepare_ex_iterable_for_iteration()
@@ -194,7 +199,7 @@ class ResumableDataset(datasets.IterableDataset):
 
     def _from_run_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Put the flat state of a run in the place of the leaf's state."""
-        leaf = self._only_leaf("load the state of a run")
+        leaf = self._only_leaf("load the state of a run").with_source(began=None)
         view, _, spec = leaf.view()
         complete = run_state(state, spec, leaf.source.window, view)
         beginning = self._twin(_epoch=complete["epoch"], _starting_state_dict=None)
@@ -229,7 +234,12 @@ class ResumableDataset(datasets.IterableDataset):
             raise ValueError(
                 f"batch_size must be {spec.batch_size} as load_dataset was given, got {batch_size}; give both the same"
             )
-        source = {"spec": replace(spec, batch_size=batch_size), "batch_size_given": True}
+        began = leaf.source.began
+        source = {
+            "spec": replace(spec, batch_size=batch_size),
+            "began": None if began is None else replace(began, batch_size=batch_size),
+            "batch_size_given": True,
+        }
         changed = with_leaf(self._ex_iterable, leaf.with_source(**source))
         return self._twin(_ex_iterable=changed)  # with this one's epoch: it may still be set here
 
@@ -238,8 +248,9 @@ class ResumableDataset(datasets.IterableDataset):
         """The state that the next pass over its epoch begins with."""
         return self._starting_state_dict  # type: ignore[no-any-return]
 
-    def repeat_pass(self) -> None:
-        """Before a loader's pass: a state that was loaded holds until the loader says that it is used up."""
+    def begin_pass_with(self, pending: Mapping[str, Any] | None) -> None:
+        """Begin a loader's pass with a state, as often as the loader says: it knows what its loop has taken."""
+        self._starting_state_dict = pending
         self._finished.clear()
 
     def begin_next_epoch(self) -> None:
@@ -247,8 +258,15 @@ class ResumableDataset(datasets.IterableDataset):
         self._starting_state_dict = None
         self.set_epoch(self.epoch + 1)
 
-    def run_state(self, num_batches: int, *, drop_last: bool = False) -> dict[str, Any]:
+    def run_state(
+        self, num_batches: int, pending: Mapping[str, Any] | None, *, drop_last: bool = False
+    ) -> dict[str, Any]:
         """Return the state of the run behind so many batches of this epoch's pass; see StreamingDataLoader.
+
+        Args:
+            num_batches: That the loop has taken.
+            pending: The state that the pass began with.
+            drop_last: Whether the loader leaves out a last batch that is not full.
 
         Raises:
             ResumeError: If batches do not tell how many samples were read.
@@ -261,7 +279,7 @@ class ResumableDataset(datasets.IterableDataset):
                 "number; filter before writing the dataset, or iterate the dataset itself and use its state_dict()"
             )
         view, _, spec = leaf.view()
-        state, window, pending = leaf.fresh_state(self.epoch), leaf.source.window, self.pending_state
+        state, window = leaf.fresh_state(self.epoch), leaf.source.window
         if pending is not None and pending["epoch"] == self.epoch:
             state = next(leaf_states(pending))
             position, rest = resume(state, spec, view, window)
