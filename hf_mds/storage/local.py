@@ -12,7 +12,7 @@ from typing import TypeVar
 from hf_mds.errors import ShardFetchError
 from hf_mds.storage.faults import AccessDeniedError, MissingFileError
 
-__all__ = ["copy_file", "file_info", "list_folder", "located", "read_range", "write_atomically"]
+__all__ = ["copy_file", "file_info", "file_sizes", "list_folder", "located", "read_range", "write_atomically"]
 
 T = TypeVar("T")
 
@@ -68,6 +68,14 @@ def list_folder(folder: Path, root: Path) -> list[str]:
     for parent, _, names in os.walk(folder):
         found.extend(os.path.relpath(os.path.join(parent, name), root) for name in names)
     return sorted(found)
+
+
+def file_sizes(folder: Path) -> dict[str, int | None]:
+    """Return the sizes in bytes of the files right in `folder`, by name and sorted; {} if there is no such folder."""
+    if not folder.is_dir():
+        return {}
+    with os.scandir(folder) as entries:
+        return dict(sorted((entry.name, entry.stat().st_size) for entry in entries if entry.is_file()))
 
 
 def file_info(file: Path) -> dict[str, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hf_mds.errors import ShardFetchError
 from hf_mds.storage import local
 from hf_mds.storage.attempts import Attempts
 from hf_mds.storage.calls import call_filesystem, call_in_thread
@@ -217,6 +218,25 @@ class Remote:
         patience = self.timeout_seconds + len(data) / _SLOWEST_UPLOAD
         self._put(path, lambda: self._call("pipe_file", path, bytes(data), timeout_seconds=patience))
 
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is not there is fine.
+
+        Raises:
+            AccessDeniedError: If the credentials do not do.
+            ShardFetchError: If no attempt succeeded and the file is still there.
+        """
+        if self.local_path is not None:
+            file = self._local_file(path)
+            local.located("remove", file, lambda: file.unlink(missing_ok=True))
+            return
+        try:
+            self._attempts("remove", path).run(lambda: self._call("rm_file", path))
+        except MissingFileError:
+            return
+        except ShardFetchError:
+            if self.exists(path):  # how a missing file is told differs: memory:// raises KeyError
+                raise
+
     def exists(self, path: str = "") -> bool:
         """Whether there is a file or folder at `path`; an error of the store is raised, never taken for "no"."""
         try:
@@ -250,6 +270,24 @@ class Remote:
         names = [str(entry["name"]).rstrip("/") for entry in found if entry.get("type") == "directory"]
         with self._filesystem() as (_, root_name):
             return sorted(relative_names(names, root_name))
+
+    def file_sizes(self) -> dict[str, int | None]:
+        """Return the sizes in bytes of the files right below this folder, by name; {} if there is no folder.
+
+        None stands for a size that the store does not tell. One listing, however many files there are.
+        """
+        if self.local_path is not None:
+            root = self.local_path
+            return local.located("list", root, lambda: local.file_sizes(root))
+        try:
+            found = self._attempts("list", "").run(lambda: self._call("ls", "", fresh=True, detail=True))
+        except MissingFileError:
+            return {}
+        files = [entry for entry in found if entry.get("type") != "directory"]
+        with self._filesystem() as (_, root_name):
+            names = relative_names([entry["name"] for entry in files], root_name)
+            sizes = {name: entry.get("size") for name, entry in zip(names, files, strict=True)}
+        return {name: sizes[name] for name in sorted(sizes) if name and "/" not in name}
 
     def list_files(self, path: str = "") -> list[str]:
         """Return the files below `path`, at any depth, relative to this folder and sorted; [] if there is no folder."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from hf_mds.errors import MDSError, MissingExtraError, ShardFetchError
 from hf_mds.storage import AccessDeniedError, MissingFileError, Remote, UnknownSchemeError
@@ -47,6 +48,62 @@ def test_what_is_put_is_read(remote: Remote, tmp_path: Path) -> None:
     assert remote.size("part-1/shard.00000.mds") == 10
     remote.put_bytes(b"again", "index.json")
     assert remote.read("index.json") == b"again"
+
+
+def test_removing_a_file(remote: Remote) -> None:
+    remote.put_bytes(b"1", "part-1/a")
+    remote.put_bytes(b"2", "b")
+    remote.remove("part-1/a")
+    assert remote.list_files() == ["b"]
+    for missing in ("part-1/a", "none", "none/either"):
+        remote.remove(missing)
+    assert remote.read("b") == b"2"
+    with pytest.raises(ValueError, match="below the folder"):
+        remote.remove("../b")
+
+
+def test_the_sizes_of_the_files_of_a_folder(remote: Remote) -> None:
+    assert remote.file_sizes() == {}
+    for name in ("b", "a", "part-1/c"):
+        remote.put_bytes(b"x" * len(name), name)
+    assert remote.file_sizes() == {"a": 1, "b": 1}
+    assert remote.child("part-1").file_sizes() == {"c": 8}
+
+
+class Unremovable(MemoryFileSystem):  # type: ignore[misc]
+    """memory:// whose removals fail as they are told to."""
+
+    protocol = "unremovable"
+    store: dict[str, Any] = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+    cachable = False
+    faults: list[Exception] = []  # noqa: RUF012
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(path.replace("unremovable://", "memory://")))
+
+    def rm_file(self, path: str) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+        super().rm_file(path)
+
+
+def test_a_removal_is_tried_again_and_its_failure_told() -> None:
+    fsspec.register_implementation("unremovable", Unremovable, clobber=True)
+    remote = Remote("unremovable://bucket", retries=1)
+    remote.put_bytes(b"1", "a")
+    Unremovable.faults[:] = [ConnectionResetError("hung up")]
+    remote.remove("a")
+    assert not remote.exists("a")
+    remote.put_bytes(b"1", "a")
+    Unremovable.faults[:] = [ConnectionResetError("hung up")] * 2
+    with pytest.raises(ShardFetchError, match=r"bucket/a: remove must succeed in 2 attempt\(s\).*hung up"):
+        remote.remove("a")
+    Unremovable.faults[:] = [PermissionError("not you")]
+    with pytest.raises(AccessDeniedError, match="not you"):
+        remote.remove("a")
+    assert remote.read("a") == b"1"
 
 
 def test_a_fetch_brings_the_whole_file_in_place_of_an_old_one(remote: Remote, tmp_path: Path) -> None:
