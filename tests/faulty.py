@@ -34,6 +34,7 @@ class FaultyServer(http.server.ThreadingHTTPServer):
         self.written_at: dict[str, int] = {}  # a number that grows, as the ETag of what `serve` serves
         self._clock = itertools.count(1)
         self.requests: list[tuple[str, str | None]] = []  # (path with query, Range header) of each GET
+        self.num_bytes_sent = 0
         self.stopping = threading.Event()
 
     def serve(self, folder: str | Path, prefix: str) -> None:
@@ -103,6 +104,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if not with_body:
             return
+        self.server.num_bytes_sent += len(data)
         if fault is None:
             self.wfile.write(data)
             return

@@ -7,7 +7,7 @@ or shuffles: whoever holds the plan gives it ids. It belongs to the thread that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from hf_mds.engine.bad_samples import BadSampleLedger, OnBadSample, is_bad_data, ledger_path
 from hf_mds.engine.columns import columns_of
 from hf_mds.engine.prefetch import Prefetch
-from hf_mds.engine.shelf import MAX_OPEN_SHARDS, Shelf
+from hf_mds.engine.shelf import Shelf
+from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
 from hf_mds.engine.stream import OpenStream
+from hf_mds.engine.window import Stretch, Window
 from hf_mds.errors import FormatError, MDSError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type, gather, row_bytes
@@ -33,6 +35,9 @@ T = TypeVar("T")
 
 _MOST_BAD_SAMPLES = 1000
 """Bad samples, or shards, one after the other after which a dataset is held to be no dataset."""
+
+_LOOK_ROWS = 1 << 20
+"""Samples that are located at once where all of a pass are counted."""
 
 _FIRST_ROWS = 64
 """Rows of the first batch: a first sample should not wait for a thousand others; the batches double from there."""
@@ -54,6 +59,9 @@ class ReadOptions:
     """Downloads (and decompressions) at a time."""
     allow_unsafe_types: bool = False
     """Whether columns of pickles may be read: they run code of whoever wrote the dataset."""
+    request_bytes: int | None = DEFAULT_REQUEST_BYTES
+    """Where few samples of a remote raw shard are needed, they are read by ranges. Two requests a sample count as this
+    many bytes each; ranges are taken if they come to less than half the shard. None: shards are always read whole."""
     on_bad_sample: OnBadSample = "raise"
     """What happens where data is damaged or missing: "raise", or "skip": the next sample of the dataset that can be
     read takes its place. So ranks keep their counts, and all see the same; a ledger lists what was left out."""
@@ -64,31 +72,10 @@ class ReadOptions:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
         if self.predownload is not None and self.predownload < 0:
             raise ValueError(f"predownload must be 0 samples or more, got {self.predownload}")
+        if self.request_bytes is not None and self.request_bytes < 0:
+            raise ValueError(f"request_bytes must be 0 or more, or None, got {self.request_bytes}")
         if self.on_bad_sample not in ("raise", "skip"):
             raise ValueError(f"on_bad_sample must be 'raise' or 'skip', got {self.on_bad_sample!r}")
-
-
-@dataclass(frozen=True)
-class _Stretch:
-    """Some rows of the order, and what they need."""
-
-    shard_ids: Ids
-    """(rows,) over all streams."""
-    rows: Ids
-    """(rows,) row in its shard."""
-    needed: list[int]
-    """Distinct shards, in the order of their first row."""
-    first_rows: list[int]
-    """First row of each."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def head(self, count: int) -> _Stretch:
-        if count >= len(self):
-            return self
-        used = sum(first < count for first in self.first_rows)
-        return _Stretch(self.shard_ids[:count], self.rows[:count], self.needed[:used], self.first_rows[:used])
 
 
 class Reader:
@@ -103,6 +90,7 @@ class Reader:
         counts = [stream.index.samples_per_shard for stream in self.streams]
         self._ends = np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]), dtype=np.int64)
         self._shelf = Shelf(self.streams, self.options.num_threads)
+        self._asked = np.zeros(len(self._ends), np.int64)  # samples of each shard that `take` was asked for
 
     @property
     def num_samples(self) -> int:
@@ -119,19 +107,27 @@ class Reader:
             MDSError: Whatever keeps a sample from being read.
         """
         self._shelf.forgive()
-        if len(ids) == 1 and self._is_uniform:
-            stretch = self._stretch(ids)
+        shard_ids, rows = self._locate(ids)
+        np.add.at(self._asked, shard_ids, 1)
+        asked = ((shard_id, int(self._asked[shard_id])) for shard_id in np.unique(shard_ids).tolist())
+        ranged = [shard_id for shard_id, num_rows in asked if self._is_ranged(shard_id, num_rows)]
+        shard_ids, rows = self._as_parts(shard_ids, rows, ranged)
+        samples: list[dict[str, Any]] = []
+        while len(samples) < len(ids):
+            part = slice(len(samples), len(samples) + self.options.batch_rows)
+            samples += self._decoded(self._cut(Stretch.of(shard_ids[part], rows[part])))
+        self._shelf.drop_parts()
+        return samples
+
+    def _decoded(self, stretch: Stretch) -> list[dict[str, Any]]:
+        """Return a stretch as samples of MDS values; cheaply, if it is one."""
+        if len(stretch) == 1 and self._is_uniform:
             shard = self._shelf.get(stretch.needed)[stretch.needed[0]]
             unsafe = self.options.allow_unsafe_types
             return [decode_sample(shard, int(stretch.rows[0]), list(self.encodings), allow_unsafe_types=unsafe)]
-        samples: list[dict[str, Any]] = []
-        while len(samples) < len(ids):
-            start = len(samples)
-            stretch = self._cut(self._stretch(ids[start : start + self.options.batch_rows]))
-            samples += self.to_pylist(self._gather(stretch), stretch)
-        return samples
+        return self.to_pylist(self._gather(stretch), stretch)
 
-    def to_pylist(self, batch: pa.RecordBatch, stretch: _Stretch | None = None) -> list[dict[str, Any]]:
+    def to_pylist(self, batch: pa.RecordBatch, stretch: Stretch | None = None) -> list[dict[str, Any]]:
         """Return a gathered batch as samples of MDS values."""
         return to_pylist(
             batch,
@@ -140,7 +136,9 @@ class Reader:
             name_row=None if stretch is None else lambda row: self._name(stretch, row),
         )
 
-    def batches(self, ids: Ids, convert: Callable[[pa.RecordBatch], T], predownload: int) -> Iterator[T]:
+    def batches(
+        self, ids: Ids, convert: Callable[[pa.RecordBatch], T], predownload: int, *, num_sharing: int = 1
+    ) -> Iterator[T]:
         """Yield the samples of `ids` in their order, some at a time, as `convert` makes of their batches.
 
         A fault of one sample or one shard is raised when its turn has come: what is before it is yielded first.
@@ -149,17 +147,20 @@ class Reader:
             ids: (samples,) numbers in 0 ... num_samples - 1.
             convert: Makes of a batch what is yielded; what it raises is raised as a FormatError that names the sample.
             predownload: How many samples ahead shards are fetched; `ReadOptions.predownload` comes first.
+            num_sharing: Processes that read about as many samples of the same shards from the same cache.
 
         Raises:
             MDSError: Whatever keeps a sample from being read.
         """
         ahead = predownload if self.options.predownload is None else self.options.predownload
         prefetch = Prefetch(self._shelf, self.options.num_threads)
-        position, seen, num_rows = 0, 0, _FIRST_ROWS
+        ranged = self._ranged(ids, num_sharing)
+        window = Window(ids, lambda ids: self._as_parts(*self._locate(ids), ranged))
+        num_rows = _FIRST_ROWS
         try:
-            while position < len(ids):
-                stretch = self._stretch(ids[position : position + num_rows])
-                seen = self._announce(prefetch, ids, seen, position + len(stretch) + ahead)
+            while window.position < len(ids):
+                prefetch.add(window.look(num_rows + ahead))
+                stretch = window.stretch(num_rows)
                 try:
                     stretch = self._await(prefetch, stretch)
                     stretch = self._cut(stretch)
@@ -169,45 +170,57 @@ class Reader:
                         num_rows = len(stretch) // 2  # closes in on the sample at fault, and yields those before it
                         continue
                     stretch = stretch.head(1)
-                    converted = self._in_place_of(int(ids[position]), convert, error)
+                    converted = self._in_place_of(int(ids[window.position]), convert, error)
                 yield converted
-                position += len(stretch)
+                window.position += len(stretch)
                 num_rows = min(max(num_rows, 2 * len(stretch)), self.options.batch_rows)
         finally:
             prefetch.close()
+            self._shelf.drop_parts()
 
     # ---- a step of a pass
 
-    def _stretch(self, ids: Ids) -> _Stretch:
-        """Find the next samples, as many as lie in no more shards than may be open."""
+    def _locate(self, ids: Ids) -> tuple[Ids, Ids]:
+        """Return shard and row of samples."""
         shard_ids = np.searchsorted(self._ends, ids, side="right").astype(np.int64)
-        rows = ids - np.where(shard_ids > 0, self._ends[shard_ids - 1], 0)
-        distinct, first = np.unique(shard_ids, return_index=True)
-        order = np.argsort(first)
-        stretch = _Stretch(shard_ids, rows, distinct[order].tolist(), first[order].tolist())
-        if len(stretch.needed) > MAX_OPEN_SHARDS:
-            return stretch.head(stretch.first_rows[MAX_OPEN_SHARDS])
-        return stretch
+        return shard_ids, ids - np.where(shard_ids > 0, self._ends[shard_ids - 1], 0)
 
-    def _announce(self, prefetch: Prefetch, ids: Ids, seen: int, until: int) -> int:
-        """Tell the prefetch what will be needed up to a position; return how far it has been told."""
-        until = min(until, len(ids))
-        if until <= seen:
-            prefetch.add(())
-            return seen
-        shard_ids = np.searchsorted(self._ends, ids[seen:until], side="right")
-        distinct, first = np.unique(shard_ids, return_index=True)
-        prefetch.add(distinct[np.argsort(first)].tolist())
-        return until
+    def _ranged(self, ids: Ids, num_sharing: int) -> list[int]:
+        """Return the shards of which so few samples are needed in a pass that ranges are cheaper."""
+        if self.options.request_bytes is None or all(stream.is_in_place for stream in self.streams):
+            return []
+        if 2 * len(ids) * num_sharing >= self.num_samples and len(self.streams) == 1:
+            return []  # a pass over most of the samples: no need to count them
+        needs = np.zeros(len(self._ends), np.int64)
+        for start in range(0, len(ids), _LOOK_ROWS):
+            needs += np.bincount(self._locate(ids[start : start + _LOOK_ROWS])[0], minlength=len(needs))
+        needed = np.flatnonzero(needs).tolist()
+        return [shard_id for shard_id in needed if self._is_ranged(shard_id, int(needs[shard_id]) * num_sharing)]
 
-    def _await(self, prefetch: Prefetch, stretch: _Stretch) -> _Stretch:
+    def _is_ranged(self, shard_id: int, num_rows: int) -> bool:
+        stream, local_id = self._shelf.find(shard_id)
+        info = stream.index.shards[local_id]
+        return is_worth_ranges(info, num_rows, self.options.request_bytes) and self._shelf.may_read_parts(shard_id)
+
+    def _as_parts(self, shard_ids: Ids, rows: Ids, ranged: Collection[int]) -> tuple[Ids, Ids]:
+        """Return shard and row, with the rows of some shards as parts that are read by ranges."""
+        if not ranged:
+            return shard_ids, rows
+        shard_ids, rows = shard_ids.copy(), rows.copy()
+        for shard_id in set(np.unique(shard_ids).tolist()) & set(ranged):
+            places = np.flatnonzero(shard_ids == shard_id)
+            distinct, inverse = np.unique(rows[places], return_inverse=True)
+            shard_ids[places], rows[places] = self._shelf.add_part(shard_id, distinct), inverse
+        return shard_ids, rows
+
+    def _await(self, prefetch: Prefetch, stretch: Stretch) -> Stretch:
         """Return the part of a stretch that can be read now."""
         if self._shelf.fits(stretch.needed):
             return stretch.head(prefetch.take(stretch.needed, stretch.first_rows, len(stretch)))
         prefetch.leave(stretch.needed)
         return stretch
 
-    def _cut(self, stretch: _Stretch) -> _Stretch:
+    def _cut(self, stretch: Stretch) -> Stretch:
         """Return as much of a stretch as one batch may hold, a sample at least."""
         if len(stretch) == 1 or not self._shelf.fits(stretch.needed):
             return stretch
@@ -218,7 +231,7 @@ class Reader:
         ends = np.cumsum(row_bytes(shards, stretch.shard_ids, stretch.rows))
         return stretch.head(max(1, int(np.searchsorted(ends, limit, side="right"))))
 
-    def _converted(self, stretch: _Stretch, convert: Callable[[pa.RecordBatch], T]) -> T:
+    def _converted(self, stretch: Stretch, convert: Callable[[pa.RecordBatch], T]) -> T:
         batch = self._gather(stretch)
         try:
             return convert(batch)
@@ -238,7 +251,7 @@ class Reader:
             if candidate == sample_id:
                 break
             try:
-                converted = self._converted(self._stretch(np.array([candidate])), convert)
+                converted = self._converted(Stretch.of(*self._locate(np.array([candidate]))), convert)
             except MDSError as other:
                 if not is_bad_data(other):
                     raise
@@ -261,9 +274,9 @@ class Reader:
         name = self.streams[0].generation if len(self.streams) == 1 else hashlib.sha256(names.encode()).hexdigest()[:32]
         return BadSampleLedger(ledger_path(self.streams[0].cache.root, name))
 
-    def _name(self, stretch: _Stretch, row: int) -> str:
+    def _name(self, stretch: Stretch, row: int) -> str:
         """Return what to call the sample of a row in errors."""
-        return f"{self._shelf.where(int(stretch.shard_ids[row]))}: sample {stretch.rows[row]}"
+        return self._shelf.name_row(int(stretch.shard_ids[row]), int(stretch.rows[row]))
 
     # ---- gathering
 
@@ -278,7 +291,7 @@ class Reader:
         signatures = {shard.column_names for stream in self.streams for shard in stream.index.shards}
         return all(names <= set(signature) for signature in signatures)
 
-    def _gather(self, stretch: _Stretch) -> pa.RecordBatch:
+    def _gather(self, stretch: Stretch) -> pa.RecordBatch:
         shard_ids, rows = stretch.shard_ids, stretch.rows
         if self._shelf.fits(stretch.needed):
             return self._gather_open(shard_ids, rows)

@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from hf_mds.engine.reader import Reader, ReadOptions
+from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES
 from hf_mds.engine.stream import CacheOptions, Stream, open_stream
 from hf_mds.units import parse_bytes
 
@@ -104,6 +105,7 @@ def open(
     cache_limit: int | str | None = None,
     local: str | None = None,
     allow_unsafe_types: bool = False,
+    request_bytes: int | None = DEFAULT_REQUEST_BYTES,
     **stream_options: Any,
 ) -> Samples:
     """Open a dataset for random access.
@@ -125,6 +127,8 @@ def open(
         cache_limit: Bytes that the cache of a remote dataset may take on the disk, such as "10gb".
         local: Folder of that cache; by default one for all jobs of a user.
         allow_unsafe_types: Whether pickled values are loaded; that runs code of whoever wrote the dataset.
+        request_bytes: Samples of a remote raw shard are read by ranges as long as that is cheaper than the whole shard;
+            a request counts as so many bytes. None: shards are read whole.
         **stream_options: download_retry, download_timeout, validate_hash, keep_zip.
 
     Raises:
@@ -138,5 +142,6 @@ def open(
         columns=None if columns is None else tuple(columns),
         allow_unsafe_types=allow_unsafe_types,
         batch_rows=_PASS_ROWS,
+        request_bytes=request_bytes,
     )
     return Samples(Reader([open_stream(stream, cache)], options))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hf_mds.engine.sparse import RowReader
 from hf_mds.engine.stream import OpenStream
 from hf_mds.errors import MDSError
 from hf_mds.format.gather import AnyShard
@@ -16,6 +19,14 @@ __all__ = ["MAX_OPEN_SHARDS", "Shelf"]
 
 MAX_OPEN_SHARDS = 256
 """Each open shard holds a file descriptor, of which a process has 1,024 unless its user says otherwise."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows of a shard."""
+
+    shard_id: int
+    rows: NDArray[np.int64]
 
 
 class Shelf:
@@ -28,6 +39,9 @@ class Shelf:
     def __init__(self, streams: Sequence[OpenStream], num_threads: int) -> None:
         self._streams = streams
         self._num_threads = num_threads
+        self._parts: dict[int, _Part] = {}
+        self._row_readers: dict[int, RowReader] = {}
+        self._threads: ThreadPoolExecutor | None = None
         self._firsts = np.cumsum([0, *(len(stream.index.shards) for stream in streams)])
         self._open: OrderedDict[int, AnyShard] = OrderedDict()
         self._failures: dict[int, MDSError] = {}
@@ -35,8 +49,53 @@ class Shelf:
         limits = [stream.cache.limit_bytes for stream in streams if not stream.is_in_place]
         self._limit_bytes = min((limit for limit in limits if limit is not None), default=None)
 
+    @property
+    def num_shards(self) -> int:
+        """Shards of all streams."""
+        return int(self._firsts[-1])
+
+    # ---- parts: some rows of a shard, under a number of their own
+
+    def add_part(self, shard_id: int, rows: NDArray[np.int64]) -> int:
+        """Return a number under which some rows of a shard can be opened as if they were a shard, read by ranges."""
+        part_id = max(self._parts, default=self.num_shards - 1) + 1
+        self._parts[part_id] = _Part(shard_id, rows)
+        return part_id
+
+    def drop_parts(self) -> None:
+        """Forget all parts."""
+        for part_id in self._parts:
+            self._open.pop(part_id, None)
+            self._failures.pop(part_id, None)
+        self._parts.clear()
+
+    def may_read_parts(self, shard_id: int) -> bool:
+        """Return whether a shard can be read by ranges, and is not here as a whole."""
+        stream, _ = self.find(shard_id)
+        if stream.is_in_place or stream.stream.validate_hash is not None or self.is_ready(shard_id):
+            return False
+        return not self._row_reader(shard_id).is_useless
+
+    def name_row(self, shard_id: int, row: int) -> str:
+        """Return what to call a row of a shard or a part in errors."""
+        part = self._parts.get(shard_id)
+        row = row if part is None else int(part.rows[row])
+        return f"{self.where(shard_id)}: sample {row}"
+
+    def _row_reader(self, shard_id: int) -> RowReader:
+        number = int(np.searchsorted(self._firsts, shard_id, side="right")) - 1
+        if number not in self._row_readers:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self._num_threads, thread_name_prefix="hf_mds-ranges")
+            self._row_readers[number] = RowReader(self._streams[number], self._threads)
+        return self._row_readers[number]
+
+    # ---- shards
+
     def find(self, shard_id: int) -> tuple[OpenStream, int]:
-        """Return the stream of a shard, and the shard's number in there."""
+        """Return the stream of a shard or part, and the shard's number in there."""
+        if shard_id in self._parts:
+            shard_id = self._parts[shard_id].shard_id
         stream = int(np.searchsorted(self._firsts, shard_id, side="right")) - 1
         return self._streams[stream], shard_id - int(self._firsts[stream])
 
@@ -57,6 +116,8 @@ class Shelf:
         """Return whether a shard can be opened without waiting for a network or a decompressor."""
         if shard_id in self._open:
             return True
+        if shard_id in self._parts:
+            return False
         stream, local_id = self.find(shard_id)
         return stream.is_ready(local_id)
 
@@ -66,13 +127,16 @@ class Shelf:
             return False
         if self._limit_bytes is None:
             return True
-        found = map(self.find, shard_ids)
+        found = map(self.find, (shard_id for shard_id in shard_ids if shard_id not in self._parts))
         return share * sum(stream.shard_bytes(local_id) for stream, local_id in found) <= self._limit_bytes
 
     def load(self, shard_id: int) -> AnyShard:
-        """Open a shard, without keeping it; the one method for other threads."""
+        """Open a shard or a part, without keeping it; the one method for other threads."""
         stream, local_id = self.find(shard_id)
-        return stream.open(local_id)
+        part = self._parts.get(shard_id)
+        if part is None:
+            return stream.open(local_id)
+        return self._row_reader(part.shard_id).read(local_id, part.rows)
 
     def keep(self, shard_id: int, shard: AnyShard) -> None:
         """Keep a shard open, and let go of those that were not used for longest."""

@@ -1,0 +1,86 @@
+"""Which rows of which shards come next in a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hf_mds.engine.shelf import MAX_OPEN_SHARDS
+
+__all__ = ["Stretch", "Window"]
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some rows of the order, and what they need."""
+
+    shard_ids: Ids
+    """(rows,) over all streams."""
+    rows: Ids
+    """(rows,) row in its shard."""
+    needed: list[int]
+    """Distinct shards, in the order of their first row."""
+    first_rows: list[int]
+    """First row of each."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, shard_ids: Ids, rows: Ids) -> Stretch:
+        """Return the stretch of rows, as many of them as lie in no more shards than may be open."""
+        distinct, first = np.unique(shard_ids, return_index=True)
+        order = np.argsort(first)
+        stretch = cls(shard_ids, rows, distinct[order].tolist(), first[order].tolist())
+        if len(stretch.needed) > MAX_OPEN_SHARDS:
+            return stretch.head(stretch.first_rows[MAX_OPEN_SHARDS])
+        return stretch
+
+    def head(self, count: int) -> Stretch:
+        """Return the first rows."""
+        if count >= len(self):
+            return self
+        used = sum(first < count for first in self.first_rows)
+        return Stretch(self.shard_ids[:count], self.rows[:count], self.needed[:used], self.first_rows[:used])
+
+
+class Window:
+    """The samples of a pass from the reader's position to where the prefetch looks, as shards and rows."""
+
+    def __init__(self, ids: Ids, locate: Callable[[Ids], tuple[Ids, Ids]]) -> None:
+        """Begin at the first sample.
+
+        Args:
+            ids: (samples,) of the pass.
+            locate: Returns shard and row of samples; asked once for each sample, in order.
+        """
+        self.position = 0
+        self._ids = ids
+        self._locate = locate
+        self._start = 0  # position of the first row below
+        self._shard_ids = self._rows = np.zeros(0, np.int64)
+
+    def look(self, num_rows: int) -> list[int]:
+        """Look at so many rows from the position; return shards not seen before, in the order of need."""
+        seen = self._start + len(self._rows)
+        until = min(self.position + num_rows, len(self._ids))
+        if until <= seen:
+            return []
+        shard_ids, rows = self._locate(self._ids[seen:until])
+        done = self.position - self._start
+        self._shard_ids = np.concatenate([self._shard_ids[done:], shard_ids])
+        self._rows = np.concatenate([self._rows[done:], rows])
+        self._start = self.position
+        distinct, first = np.unique(shard_ids, return_index=True)
+        new: list[int] = distinct[np.argsort(first)].tolist()
+        return new
+
+    def stretch(self, num_rows: int) -> Stretch:
+        """Return the next rows."""
+        part = slice(self.position - self._start, self.position - self._start + num_rows)
+        return Stretch.of(self._shard_ids[part], self._rows[part])
