@@ -44,7 +44,7 @@ $(NEW)/.ready-demo: setup.cfg constraints.txt | $(NEW)/bin/python
 	@touch $@
 
 $(NEW)/.ready-test: setup.cfg constraints.txt | $(NEW)/bin/python
-	$(NEW)/$(PIP_INSTALL) --editable '.[test]'
+	$(NEW)/$(PIP_INSTALL) --editable '.[test,test-servers]'
 	@touch $@
 
 $(OLD)/.ready-test: setup.cfg constraints.txt | $(OLD)/bin/python
