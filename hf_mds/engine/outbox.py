@@ -6,13 +6,13 @@ replaced, and written, atomically, when all else is in its place.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +20,28 @@ from typing import Any
 
 import filelock
 
+from hf_mds.engine.journal import JOURNAL, Journal, Record, stored_files
+from hf_mds.engine.resume import INDEX, Places, check_settings, keep_durable, read_index, read_journal
+from hf_mds.engine.uploads import Uploads
 from hf_mds.errors import StorageError
+from hf_mds.format.entries import ShardInfo, settings_to_dict
+from hf_mds.format.index import Index
 from hf_mds.storage.remote import Remote
 
-__all__ = ["Outbox", "WriteOptions"]
+__all__ = ["INDEX", "Outbox", "WriteOptions"]
 
-INDEX = "index.json"
+logger = logging.getLogger(__name__)
+
 LOCK = ".hf_mds-writer.lock"
 _SHARD_FILE = re.compile(r"shard\.\d{5,}\.(mds|json|csv|tsv|xsv)(\.meta)?(\.\w+)?", re.ASCII)
+_PART = re.compile(
+    rf"\.({re.escape(INDEX)}|{re.escape(JOURNAL)}|{_SHARD_FILE.pattern})\.\d+-[0-9a-f]{{8}}\.part", re.ASCII
+)
+"""Temporary names of this package, which only a kill leaves behind."""
+_INTERRUPTED = (
+    "a writer is at work there or was interrupted: pass resume=True to go on with its dataset, "
+    "exist_ok=True to start over, or write to another folder"
+)
 
 Location = str | os.PathLike[str]
 
@@ -40,6 +54,11 @@ class WriteOptions:
     """Keep the local files once they are uploaded. (Without a remote they always stay.)"""
     exist_ok: bool = False
     """Replace the dataset that is already there: its index.json and shard files are removed, other files stay."""
+    resume: bool = False
+    """Go on where an interrupted writer of the same settings stopped: after the shards that it had safely stored. The
+    caller then begins with the sample that comes next: `for sample in source[writer.num_samples:]`. Where nothing was
+    begun, start anew; where the dataset is complete, leave it as it is, and take no samples. Comes before `exist_ok`,
+    which then only says what to do with files that are in the folder and belong to no interrupted writer."""
     progress_bar: bool = False
     """Show how many files are uploaded, or written where there is no remote."""
     max_workers: int = field(default_factory=lambda: min(32, (os.cpu_count() or 1) + 4))
@@ -50,7 +69,7 @@ class WriteOptions:
     """What the remote's fsspec filesystem takes."""
 
     def __post_init__(self) -> None:
-        for name in ("keep_local", "exist_ok", "progress_bar"):
+        for name in ("keep_local", "exist_ok", "resume", "progress_bar"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         for name, least in (("max_workers", 1), ("retry", 0)):
@@ -64,23 +83,39 @@ class WriteOptions:
 class Outbox:
     """The folder of a dataset that is being written. Made by one thread and used by it; uploads run in others."""
 
-    def __init__(self, out: Location | tuple[Location, Location], options: WriteOptions) -> None:
-        """Take the folder for this writer alone.
+    def __init__(self, out: Location | tuple[Location, Location], options: WriteOptions, info: ShardInfo) -> None:
+        """Take the folder for this writer alone, and see what an interrupted one has left if it is to be resumed.
+
+        Args:
+            out: Where to write.
+            options: How.
+            info: What all shards have in common.
 
         Raises:
-            FileExistsError: If there is something already, unless `exist_ok`.
+            FileExistsError: If there is something already, unless `exist_ok` or `resume`.
             StorageError: If another writer is at work in the local folder.
+            WriteError: If the interrupted writer had other settings.
+            FormatError: If its journal is damaged.
         """
         local, remote = _split_out(out)
         self._options = options
         self.remote = None if remote is None else Remote(remote, options.storage_options, retries=options.retry)
         self._temporary = local is None and not options.keep_local
         self.local = Path(local) if local is not None else Path(tempfile.mkdtemp(prefix="hf_mds-writer-"))
-        self._lock = _take_folder(self.local, exist_ok=options.exist_ok)
+        self._lock = _lock_folder(self.local)
         self._names: list[str] = []
-        self._uploads = _Uploads(self.remote, options)
+        self._journal = Journal(info, self.local, self.remote)
+        self._uploads = Uploads(
+            self.remote,
+            self._journal.note_upload,
+            keep=options.keep_local,
+            max_workers=options.max_workers,
+            show=options.progress_bar,
+        )
+        self.shards: tuple[ShardInfo, ...] = ()
+        self.is_complete = False
         try:
-            self._clear_remote()
+            self._begin(info)
         except BaseException:
             self.close()
             raise
@@ -96,6 +131,7 @@ class Outbox:
         Raises:
             OSError: If it cannot be written; or StorageError if an earlier upload failed.
         """
+        self._journal.begin()
         path = self.local / name
         self._names.append(name)
         with open(path, "wb") as file:
@@ -104,104 +140,112 @@ class Outbox:
             os.fsync(file.fileno())
         self._uploads.put(path, name)
 
+    def note(self, shard: ShardInfo) -> None:
+        """Note that all files of a shard are put: a writer that resumes begins after it."""
+        self._journal.add(shard)
+
+    def raise_failure(self) -> None:
+        """Raise what the first upload that failed raised, if one has."""
+        self._uploads.raise_failure()
+
     def commit(self, index: str) -> None:
-        """Wait for the uploads, then write index.json, here and there.
+        """Wait for the uploads, then write index.json, there and here.
 
         Raises:
-            StorageError: If an upload failed; there is no index then.
+            StorageError: If an upload failed, or another writer has gone on in its place; there is no index then.
         """
         self._uploads.finish()
+        self._journal.check_owner()
         if self.remote is not None:
             self.remote.put_bytes(index.encode(), INDEX)
-        if self.remote is None or self._options.keep_local:
+        if self._places.stays_local:
             Remote(str(self.local)).put_bytes(index.encode(), INDEX)
+        self._journal.remove()
         self.close()
 
     def close(self) -> None:
         """Drop what is not yet uploaded, let go of the folder, and remove local files that were only on their way."""
         self._uploads.close()
+        self._journal.stop(keep_local=self._places.stays_local)
         if self._temporary:
             shutil.rmtree(self.local, ignore_errors=True)
-        elif self.remote is not None and not self._options.keep_local:
+        elif not self._places.stays_local:
             for name in self._names:
                 (self.local / name).unlink(missing_ok=True)
         _release_folder(self._lock, self.local)
 
+    @property
+    def _places(self) -> Places:
+        return Places(self.local, self.remote, stays_local=self.remote is None or self._options.keep_local)
+
+    def _begin(self, info: ShardInfo) -> None:
+        """Empty the folder, or find what is to be resumed."""
+        if self._options.resume:
+            index = read_index(self._places)
+            if index is not None:
+                self._end_commit(index, info)
+                return
+            record = read_journal(self._places)
+            if record is not None:
+                self._resume(record, info)
+                return
+        _clear_folder(self.local, exist_ok=self._options.exist_ok)
+        self._clear_remote()
+        self._journal.start(())
+        if self.remote is not None and self.remote.local_path is not None:
+            _reap_parts(self.remote.local_path)  # not before the journal says that the folder is this writer's
+
+    def _resume(self, record: Record, info: ShardInfo) -> None:
+        """Go on after the shards of an interrupted writer that are safely stored."""
+        check_settings(info, record.settings, self.where)
+        if not (self.local / JOURNAL).exists():  # the interrupted writer was at work in another local folder
+            _clear_folder(self.local, exist_ok=self._options.exist_ok)
+        left = keep_durable(record, self._places)
+        self.shards = left.shards
+        self._journal.start(left.shards, uploaded=left.uploaded)
+        own = {file.basename for shard in left.shards for file in stored_files(shard)}
+        for name in sorted(set(filter(_is_of_dataset, os.listdir(self.local))) - own - {JOURNAL}):
+            (self.local / name).unlink()
+        self._remove_there([name for name in left.strays if _is_of_dataset(name) and name != JOURNAL])
+        self._names += left.to_upload
+        for name in left.to_upload:
+            self._uploads.put(self.local / name, name)
+
+    def _end_commit(self, index: Index, info: ShardInfo) -> None:
+        """Take a dataset that is complete as it is; tidy up after a writer that was killed right after its index."""
+        for shard in index.shards:
+            check_settings(info, settings_to_dict(shard), self.where)
+        self.shards, self.is_complete = index.shards, True
+        logger.warning("%s: the dataset is complete, with %d samples; nothing to resume", self.where, index.num_samples)
+        if self.remote is not None and (self.local / JOURNAL).exists():
+            if self._options.keep_local:
+                Remote(str(self.local)).put_bytes(index.to_json().encode(), INDEX)
+            else:
+                _clear_folder(self.local, exist_ok=True)
+        self._journal.remove()
+        self.close()
+
     def _clear_remote(self) -> None:
-        if self.remote is None or not self.remote.exists(INDEX):
+        """See that there is no dataset, or an interrupted one, on the remote; remove it if that is asked for."""
+        if self.remote is None:
             return
-        if not self._options.exist_ok:
+        if self._options.exist_ok:
+            there = self.remote.file_sizes()
+            for name in (INDEX, JOURNAL):  # in the order, and for the reasons, of _clear_folder
+                self._remove_there([name] if name in there else [])
+            self._remove_there([name for name in there if _is_of_dataset(name) and name not in (INDEX, JOURNAL)])
+        elif self.remote.exists(INDEX):
             raise FileExistsError(
                 f"{self.where} must hold no dataset yet, got one with an index.json; "
                 "write to another folder, or pass exist_ok=True to replace it"
             )
-        _remove(self.remote, INDEX)
+        elif self.remote.exists(JOURNAL):
+            raise FileExistsError(f"{self.where} must hold no dataset yet, got {JOURNAL}; {_INTERRUPTED}")
 
-
-class _Uploads:
-    """Copies files to the remote in threads; keeps the first failure and raises it in the writer's thread."""
-
-    def __init__(self, remote: Remote | None, options: WriteOptions) -> None:
-        self._remote, self._keep_local = remote, options.keep_local
-        self._pool = None if remote is None else ThreadPoolExecutor(options.max_workers, "hf_mds-upload")
-        # A writer that is faster than the network waits here, so that shards do not pile up on the disk.
-        self._slots = threading.BoundedSemaphore(2 * options.max_workers)
-        self._failures: list[BaseException] = []
-        self._bar = _make_bar(options.progress_bar, uploads=remote is not None)
-
-    def put(self, path: Path, name: str) -> None:
-        """Hand over a file that is complete."""
-        if self._bar is not None:
-            self._bar.total += 1
-        if self._pool is None:
-            self._show()
-            return
-        self._slots.acquire()
-        self._raise_failure()
-        self._pool.submit(self._upload, path, name).add_done_callback(self._done)
-
-    def finish(self) -> None:
-        """Wait for all files."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._raise_failure()
-
-    def close(self) -> None:
-        """Stop; files whose upload has not begun are left out."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-        if self._bar is not None:
-            self._bar.close()
-
-    def _upload(self, path: Path, name: str) -> None:
-        if self._failures or self._remote is None:
-            return
-        self._remote.put(path, name)
-        if not self._keep_local:
-            path.unlink()
-
-    def _done(self, upload: Future[None]) -> None:
-        error = None if upload.cancelled() else upload.exception()
-        if error is not None:
-            self._failures.append(error)
-        self._slots.release()
-        self._show()
-
-    def _show(self) -> None:
-        if self._bar is not None:
-            self._bar.update(1)
-
-    def _raise_failure(self) -> None:
-        if self._failures:
-            raise self._failures[0]
-
-
-def _make_bar(shown: bool, *, uploads: bool) -> Any:
-    if not shown:
-        return None
-    from tqdm import tqdm
-
-    return tqdm(total=0, unit="file", desc="Uploading" if uploads else "Writing")
+    def _remove_there(self, names: Sequence[str]) -> None:
+        if self.remote is not None and names:
+            with ThreadPoolExecutor(self._options.max_workers, "hf_mds-remove") as pool:
+                list(pool.map(self.remote.remove, names))
 
 
 def _split_out(out: Location | tuple[Location, Location]) -> tuple[Path | None, str | None]:
@@ -225,8 +269,8 @@ def _text(location: Location) -> str:
     return text
 
 
-def _take_folder(folder: Path, *, exist_ok: bool) -> filelock.FileLock:
-    """Make the folder, lock it and see that it is empty, or make it so."""
+def _lock_folder(folder: Path) -> filelock.FileLock:
+    """Make the folder, and lock it; the system lets go of the lock if this process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder / LOCK, timeout=0, thread_local=False)
     try:
@@ -236,21 +280,32 @@ def _take_folder(folder: Path, *, exist_ok: bool) -> filelock.FileLock:
             f"{folder} must have one writer at a time, got another one at work; "
             "give each writer a folder of its own and join them with merge_index"
         ) from None
-    there = sorted(item for item in os.listdir(folder) if item != LOCK)
-    if there and not exist_ok:
-        _release_folder(lock, folder)
-        raise FileExistsError(
-            f"{folder} must be empty, got {', '.join(there[:3])}{', ...' if len(there) > 3 else ''}; "
-            "write to another folder, or pass exist_ok=True to replace the dataset in it"
-        )
-    # The index goes first: a writer killed right here must not leave it without its shards.
-    for name in sorted(filter(_is_of_dataset, there), key=lambda name: name != INDEX):
-        (folder / name).unlink()
+    _reap_parts(folder)
     return lock
 
 
+def _reap_parts(folder: Path) -> None:
+    for name in filter(_PART.fullmatch, os.listdir(folder)):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _clear_folder(folder: Path, *, exist_ok: bool) -> None:
+    """See that the folder is empty, or make it so."""
+    there = sorted(item for item in os.listdir(folder) if item != LOCK)
+    if there and not exist_ok:
+        advice = "write to another folder, or pass exist_ok=True to replace the dataset in it"
+        raise FileExistsError(
+            f"{folder} must be empty, got {', '.join(there[:3])}{', ...' if len(there) > 3 else ''}; "
+            f"{_INTERRUPTED if JOURNAL in there else advice}"
+        )
+    # The index goes first: a writer killed right here must not leave it without its shards. Then the journal: what is
+    # here must not be resumed, and be mixed with what comes.
+    for name in sorted(filter(_is_of_dataset, there), key=lambda name: (name != INDEX, name != JOURNAL)):
+        (folder / name).unlink()
+
+
 def _is_of_dataset(name: str) -> bool:
-    return name == INDEX or _SHARD_FILE.fullmatch(name) is not None
+    return name in (INDEX, JOURNAL) or _SHARD_FILE.fullmatch(name) is not None or _PART.fullmatch(name) is not None
 
 
 def _release_folder(lock: filelock.FileLock, folder: Path) -> None:
@@ -262,13 +317,3 @@ def _release_folder(lock: filelock.FileLock, folder: Path) -> None:
     lock.release()
     with suppress(OSError):
         folder.rmdir()
-
-
-def _remove(remote: Remote, path: str) -> None:
-    if remote.local_path is not None:
-        (remote.local_path / path).unlink()
-        return
-    import fsspec
-
-    filesystem, root = fsspec.core.url_to_fs(remote.url, **remote.storage_options)
-    filesystem.rm_file(f"{root.rstrip('/')}/{path}")

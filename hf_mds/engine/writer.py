@@ -40,15 +40,23 @@ class SampleWriter:
     As a context manager it commits the dataset at the end, by its index.json. After an exception inside the `with`
     there is no index, the error goes on with a note of how far the writer had come, and what is written stays where it
     is (except for local files that were only on their way to a remote).
+
+    A writer that was interrupted, also by a kill or a power cut, is resumed by making the same one with `resume=True`
+    and going on with the sample that comes next; the dataset is then, byte for byte, that of a writer which was never
+    interrupted:
+
+        with MDSWriter(columns=columns, out=out, resume=True) as writer:
+            for sample in source[writer.num_samples :]:
+                writer.write(sample)
     """
 
     def __init__(self, form: SampleFormat, out: Out, options: WriteOptions) -> None:
         self._format = form
-        self._outbox = Outbox(out, options)
+        self._outbox = Outbox(out, options, form.info)
         self._builder = ShardBuilder(form)
-        self._shards: list[ShardInfo] = []
-        self._num_samples = 0
-        self._state = "open"
+        self._shards: list[ShardInfo] = list(self._outbox.shards)
+        self._num_samples = sum(shard.samples for shard in self._shards)
+        self._state = "complete" if self._outbox.is_complete else "open"
 
     @property
     def local(self) -> str:
@@ -62,7 +70,7 @@ class SampleWriter:
 
     @property
     def num_samples(self) -> int:
-        """Samples written so far."""
+        """Samples written so far; right after resuming, those that the interrupted writer had safely stored."""
         return self._num_samples
 
     def __enter__(self) -> Self:
@@ -82,11 +90,13 @@ class SampleWriter:
         Raises:
             WriteError: If a value cannot be stored exactly, or the keys are not the columns (the sample is left out,
                 and the writer can go on); or if the writer is finished.
-            OSError: If a shard could not be stored; the writer is at its end then.
+            OSError: If a shard could not be stored, or an upload in the background has failed; the writer is at its end
+                then.
         """
         self._check_open("written to")
         encoded = self._format.encode(sample, self._num_samples)
         try:
+            self._outbox.raise_failure()
             if self._builder.num_samples and not self._builder.fits(encoded):
                 self._flush()
             self._add(encoded)
@@ -103,7 +113,7 @@ class SampleWriter:
             OSError: If something could not be stored; there is no index then.
             WriteError: If the writer had failed before.
         """
-        if self._state == "finished":
+        if self._state in ("finished", "complete"):
             return
         self._check_open("finished")
         self._state = "failed"
@@ -118,7 +128,15 @@ class SampleWriter:
 
     def _check_open(self, what: str) -> None:
         if self._state != "open":
-            raise WriteError(f"{self._outbox.where}: a writer must be open to be {what}, got one that is {self._state}")
+            advice = ""
+            if self._state == "complete":
+                advice = (
+                    f" already, with {self._num_samples} samples in it; skip as many as writer.num_samples says, "
+                    "or pass exist_ok=True without resume to write the dataset anew"
+                )
+            raise WriteError(
+                f"{self._outbox.where}: a writer must be open to be {what}, got one that is {self._state}{advice}"
+            )
 
     def _add(self, encoded: bytes) -> None:
         try:
@@ -133,16 +151,16 @@ class SampleWriter:
         files = [self._store(file, f"shard.{number:05}.{file.ending}") for file in builder.finish()]
         (raw_data, zip_data), *meta = files
         raw_meta, zip_meta = meta[0] if meta else (None, None)
-        self._shards.append(
-            replace(
-                self._format.info,
-                samples=builder.num_samples,
-                raw_data=raw_data,
-                zip_data=zip_data,
-                raw_meta=raw_meta,
-                zip_meta=zip_meta,
-            )
+        shard = replace(
+            self._format.info,
+            samples=builder.num_samples,
+            raw_data=raw_data,
+            zip_data=zip_data,
+            raw_meta=raw_meta,
+            zip_meta=zip_meta,
         )
+        self._outbox.note(shard)
+        self._shards.append(shard)
         self._builder = ShardBuilder(self._format)
 
     def _store(self, file: RawFile, name: str) -> tuple[FileInfo, FileInfo | None]:
@@ -164,7 +182,8 @@ class SampleWriter:
         stored = sum(shard.samples for shard in self._shards)
         note = (
             f"hf_mds: {self._outbox.where} has no index.json and is no dataset: the writer stopped after "
-            f"{self._num_samples} samples, {stored} of them in {len(self._shards)} finished shards"
+            f"{self._num_samples} samples, {stored} of them in {len(self._shards)} finished shards; "
+            "resume=True goes on after those that were stored"
         )
         if sys.version_info >= (3, 11):
             error.add_note(note)
@@ -183,12 +202,14 @@ class MDSWriter(SampleWriter):
         compression: See `ShardOptions`, as for `hashes` and `size_limit`.
         hashes: Digests to store of every file.
         size_limit: Bytes of a shard, or None.
-        options: exist_ok, progress_bar, max_workers, retry, storage_options.
+        options: exist_ok, resume, progress_bar, max_workers, retry, storage_options; see `WriteOptions`.
 
     Raises:
         TypeError, ValueError: If an argument is wrong.
-        FileExistsError: If there is something in `out` already, unless exist_ok.
-        StorageError: If another writer is at work in the same local folder.
+        FileExistsError: If there is something in `out` already, unless exist_ok or resume.
+        StorageError: If another writer is at work in the same local folder, or the remote does not answer.
+        WriteError: If resume is asked for with other columns or options than those of the interrupted writer.
+        FormatError: If what the interrupted writer noted is damaged.
     """
 
     def __init__(

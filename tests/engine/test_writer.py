@@ -23,7 +23,7 @@ import pytest
 import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
-from hf_mds.engine import outbox, writer
+from hf_mds.engine import journal, outbox, writer
 from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
 from hf_mds.errors import StorageError, WriteError
 from hf_mds.format import shard as shard_module
@@ -130,7 +130,7 @@ def test_an_exception_leaves_no_index_and_says_how_far_the_writer_came(
         write_and_fail(made, SAMPLES[:9])
     assert "index.json" not in names(tmp_path)
     assert outbox.LOCK not in names(tmp_path)
-    shards = len(names(tmp_path))
+    shards = len([name for name in names(tmp_path) if name.startswith("shard.")])
     assert shards > 1
     note = note_of(caught.value, caplog)
     assert f"{tmp_path} has no index.json" in note
@@ -156,14 +156,14 @@ def test_the_index_comes_last_and_whole(tmp_path: Path, monkeypatch: pytest.Monk
     replace = os.replace
 
     def watched(source: Any, target: Any) -> None:
-        json.loads(Path(source).read_bytes())
+        assert json.loads(Path(source).read_bytes())
         replaced.append((Path(target).name, names(tmp_path)))
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", watched)
     write(tmp_path, size_limit=300)
-    ((name, before),) = replaced
-    assert name == "index.json"
+    assert [name for name, _ in replaced] == [journal.JOURNAL, "index.json"]
+    _, before = replaced[-1]
     assert "index.json" not in before
     assert {"shard.00000.mds", "shard.00001.mds"} < set(before)
 
@@ -178,8 +178,12 @@ def test_files_are_flushed_to_disk_before_the_index(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", watched)
     write(tmp_path)
-    assert synced[0] == "shard.00000.mds"
-    assert any("index.json" in name for name in synced[1:])
+    assert synced[0].startswith(f".{journal.JOURNAL}")
+    shard, line, index = (synced.index(n) for n in ("shard.00000.mds", journal.JOURNAL, synced[-1]))
+    assert "index.json" in synced[index]
+    assert synced.count(tmp_path.name) == 2  # the names in the folder, too: of the journal, and of the shard
+    folder = len(synced) - 1 - synced[::-1].index(tmp_path.name)
+    assert shard < folder < line < index
 
 
 def test_finish_twice_is_once_and_writing_afterwards_is_refused(tmp_path: Path) -> None:
