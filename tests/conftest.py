@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.index import Index, ShardInfo
@@ -25,6 +27,14 @@ for _name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
     os.environ.pop(_name, None)
 
 pytest_plugins = ("servers",)
+
+# A slow machine is no failure. Where CI is set, hypothesis brings a profile that draws the same examples every time.
+settings.register_profile("hf_mds", settings.get_profile("ci" if os.environ.get("CI") else "default"), deadline=None)
+settings.load_profile("hf_mds")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["HF_HOME"], ignore_errors=True)
 
 
 class ShardMaker:
