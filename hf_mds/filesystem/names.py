@@ -49,6 +49,12 @@ class Numbers:
             step *= PAGE
         return step
 
+    @property
+    def num_entries(self) -> int:
+        """How many names a folder lists."""
+        step = self.step
+        return -(-self.stop // step) - self.first // step
+
     def entries(self) -> Iterator[tuple[str, int | Numbers]]:
         """Yield the names that a folder lists, with the number or the range each stands for."""
         step, first = self.step, self.first

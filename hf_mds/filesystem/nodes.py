@@ -47,6 +47,11 @@ class Folder(ABC):
     async def entries(self) -> Sequence[tuple[str, Node]]:
         """Return what `ls` shows, by name."""
 
+    @property
+    def least_entries(self) -> int:
+        """How many entries there are at least, where that is known before they are made."""
+        return 0
+
 
 class File(ABC):
     """A file."""
@@ -75,7 +80,7 @@ class File(ABC):
             return None
         try:
             return await self.size()
-        except (FormatError, MissingExtraError):
+        except (ValueError, MissingExtraError):  # FormatError among them
             return None
 
 
@@ -308,6 +313,11 @@ class NumberedFolder(Folder):
         found = [(name, self.node(number)) for name, number in self.numbers.entries()]
         return [*found, (LINES, self._lines())] if self._has_lines else found
 
+    @property
+    def least_entries(self) -> int:
+        """How many entries there are at least."""
+        return self.numbers.num_entries
+
     def node(self, found: int | Numbers) -> Folder:
         """Return a sample by number, or a range of them."""
         if isinstance(found, Numbers):
@@ -338,6 +348,10 @@ class ShardsFolder(Folder):
 
     async def entries(self) -> Sequence[tuple[str, Node]]:
         return [(name, self._node(found)) for name, found in self._numbers.entries()]
+
+    @property
+    def least_entries(self) -> int:
+        return self._numbers.num_entries
 
     def _node(self, found: int | Numbers) -> Node:
         if isinstance(found, Numbers):
@@ -503,6 +517,8 @@ async def _located(dataset: Dataset, where: str, make: Callable[[], T], num_byte
         return make()
     except FormatError as error:
         raise FormatError(f"{where}: {error}; the file is damaged") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 async def _gather(calls: Sequence[Any]) -> list[Any]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from hf_mds.errors import FormatError
 from hf_mds.format.encodings import parse_encoding
 
 __all__ = ["INLINE_BYTES", "is_inline", "is_stored", "plain_value", "render", "sample_line"]
@@ -40,7 +39,8 @@ def render(encoding: str, kind: str, data: bytes) -> bytes:
     """Return the content of a column's file.
 
     Raises:
-        FormatError: If the bytes are none of the encoding, or an image PNG cannot hold; gives the bare reason.
+        FormatError: If the bytes are none of the encoding; gives the bare reason.
+        ValueError: If it is an image that PNG cannot hold.
     """
     if is_stored(encoding, kind):
         return data
@@ -105,13 +105,15 @@ def _finite(value: Any) -> Any:
 
 
 def _render_png(image: Any) -> bytes:
+    """Return a PNG of the same pixels; of a colour model that PNG does not have, of the same colours in RGB."""
+    mode = _PNG_MODE.get(image.mode, image.mode)
+    if mode == "I" and 0 <= image.getextrema()[0] <= image.getextrema()[1] < 1 << 16:
+        mode = "I;16"
     buffer = io.BytesIO()
     try:
-        image.convert(_PNG_MODE[image.mode]).save(buffer, "PNG") if image.mode in _PNG_MODE else image.save(
-            buffer, "PNG"
-        )
+        (image if mode == image.mode else image.convert(mode)).save(buffer, "PNG")
     except (OSError, ValueError) as error:
-        raise FormatError(
-            f"an image of mode {image.mode!r} must be one that PNG can hold ({error}); read it with hf_mds.open"
+        raise ValueError(
+            f"image must be one that PNG can hold, got mode {image.mode!r} ({error}); read it with hf_mds.open"
         ) from None
     return buffer.getvalue()

@@ -28,6 +28,9 @@ __all__ = ["MDSFileSystem"]
 _THREADS = 32
 _WHOLE_FILE_BYTES = 4 << 20
 """A file of a larger sample is read by ranges once it is open."""
+_FSSPEC_OPTIONS = frozenset(
+    {"asynchronous", "batch_size", "listings_expiry_time", "loop", "max_paths", "use_listings_cache"}
+)
 
 
 class _State:
@@ -92,6 +95,12 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
         list_limit: int = 100_000,
         **kwargs: Any,
     ) -> None:
+        unknown = sorted(kwargs.keys() - _FSSPEC_OPTIONS)
+        if unknown:
+            raise TypeError(
+                f"mds://: options must be its own or {', '.join(sorted(_FSSPEC_OPTIONS))}, got {unknown[0]!r}; those "
+                "of the filesystem below go into target_options or, for a chained URL, under its protocol (s3={...})"
+            )
         super().__init__(**kwargs)
         self._pid: int = os.getpid()
         stream = target_stream(
@@ -131,10 +140,10 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
         state = self._state
         if state is None or state.pid != os.getpid() or state.loop is not loop:
             state = self._state = _State(self.target, loop)
+        node: Node | None = await state.top()
         parts = check_parts(self._strip_protocol(path))
-        node: Node | None = await state.top() if parts is not None else None
-        for part in parts or ():
-            node = await node.child(part) if isinstance(node, Folder) else None
+        for part in (None,) if parts is None else parts:
+            node = await node.child(part) if part is not None and isinstance(node, Folder) else None
             if node is None:
                 break
         if node is None:
@@ -227,6 +236,8 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
         found: dict[str, Node] = {}
         while level and (maxdepth is None or maxdepth > 0):
             folders = [(name, node) for name, node in level.items() if isinstance(node, Folder)]
+            if len(found) + sum(node.least_entries for _, node in folders) > self.target.list_limit:
+                raise self._unbounded()
             level = {}
             for first in range(0, len(folders), PAGE):
                 page = folders[first : first + PAGE]

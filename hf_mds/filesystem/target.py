@@ -80,15 +80,20 @@ class Target:
         opened = await self._open(self.stream, threads)
         if opened is not None:
             return opened
-        splits: dict[str, Folder] = {}
+        splits: dict[str, asyncio.Task[Folder | None]] = {}
 
         async def open_split(name: str) -> Folder | None:
-            if name not in splits:
-                folder = await self._open(replace(self.stream, remote=self._url, split=name), threads)
-                if folder is None:
-                    return None
-                splits.setdefault(name, folder)
-            return splits[name]
+            opening = splits.get(name)
+            if opening is None:  # by however many cells it is asked for at once, the index is read once
+                stream = replace(self.stream, remote=self._url, split=name)
+                opening = splits[name] = asyncio.get_running_loop().create_task(self._open(stream, threads))
+            folder: Folder | None = None
+            try:
+                folder = await asyncio.shield(opening)
+            finally:
+                if folder is None and opening.done() and splits.get(name) is opening:
+                    del splits[name]
+            return folder
 
         async def list_splits() -> Sequence[str]:
             return await self._list_splits(threads)
