@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -114,6 +116,14 @@ def running(command: list[str], is_ready: Callable[[], object], **environment: s
             process.kill()  # all that a server holds is in a temporary folder
 
 
+@contextlib.contextmanager
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Wait until no other process of this machine is in here."""
+    with open(Path(tempfile.gettempdir()) / f"hf_mds-tests-{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def answers(url: str, data: bytes | None = None, *, expected: tuple[int, ...] = (200,)) -> None:
     """Ask for a URL, and raise unless the answer has an expected status."""
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
@@ -166,7 +176,9 @@ def seaweedfs(folder: Path) -> Iterator[Store]:
 
     options = {"key": key, "secret": secret, "endpoint_url": endpoint}
     environment = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret, "AWS_ENDPOINT_URL": endpoint}
-    with running(command, is_ready, GOMEMLIMIT="384MiB", GOGC="50"):
+    with contextlib.ExitStack() as stack:
+        with one_at_a_time("seaweedfs"):  # two that look for free inner ports at once find the same, and one gives up
+            stack.enter_context(running(command, is_ready, GOMEMLIMIT="384MiB", GOGC="50"))
         yield Store("s3", port, f"s3://{BUCKET}", options, environment)
     client.close()
 
