@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import hf_mds
 from hf_mds.errors import FormatError, IntegrityError, ShardFetchError
 from hf_mds.filesystem import MDSFileSystem
+from hf_mds.filesystem.guess import Guess
 from hf_mds.filesystem.names import PAGE, Numbers, column_files, escape_name
 from hf_mds.filesystem.recent import Recent
 
@@ -673,6 +674,22 @@ def test_entry_point(data: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
     assert done.stdout.strip() == "b'7'", done.stderr
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3000), st.integers(0, 3000)), min_size=30, max_size=60),
+    st.integers(4, 40),
+)
+def test_guesses_read_little(samples: list[tuple[int, int, int]], head_bytes: int) -> None:
+    """Never more than the sample, never less than its head, and a reach no larger than 1.8 of what values hold."""
+    guess = Guess()
+    for before, held, after in samples:
+        total = head_bytes + before + held + after
+        first = guess.first_bytes(head_bytes, total)
+        assert head_bytes <= first <= total
+        if head_bytes < first < total:
+            assert first * guess.num_samples <= 1.8 * guess.held_bytes
+        guess.note((head_bytes + before, head_bytes + before + held), total)
 
 
 def test_recent_forgets_by_weight() -> None:

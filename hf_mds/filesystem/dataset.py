@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import struct
-from collections import Counter
+from collections import defaultdict
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 
 from hf_mds.engine.stream import OpenStream
 from hf_mds.errors import FormatError
+from hf_mds.filesystem.guess import Guess
 from hf_mds.filesystem.names import ColumnFile, column_files
 from hf_mds.filesystem.recent import Recent
 from hf_mds.format.gather import AnyShard
@@ -26,7 +27,6 @@ __all__ = ["Dataset"]
 _OPEN_SHARDS = 64
 _PLACES = 1 << 19  # numbers kept of where samples and their values lie: some 16 MB
 _FILES_BYTES = 64 << 20
-_WHOLE_BYTES = 1024  # a sample of this size or less is read whole, whichever value is wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,7 @@ class Dataset:
         self._ends = np.cumsum(opened.index.samples_per_shard)
         self._shards: Recent[int, asyncio.Task[AnyShard]] = Recent(_OPEN_SHARDS)
         self._places: Recent[tuple[int, int], _Place] = Recent(_PLACES)
-        self._held_bytes: Counter[tuple[Layout, int]] = Counter()  # of a column's values in samples seen so far
-        self._seen_bytes: Counter[tuple[Layout, int]] = Counter()  # of these samples
+        self._guesses: defaultdict[tuple[Layout, int], Guess] = defaultdict(Guess)
         self._probing: dict[tuple[Layout, int], asyncio.Lock] = {}
 
     def locate(self, number: int) -> tuple[int, int]:
@@ -112,19 +111,7 @@ class Dataset:
         if shard is not None:
             begin, end = shard.value_spans(row)[file.index]
             return bytes(shard.sample_bytes(row)[begin:end][part or slice(None)])
-        place = await self._place(shard_id, row, gap_bytes)
-        if place.spans is None and part is None and await self._prefers_whole(shard_id, row, file, place, gap_bytes):
-            name = self.index.shards[shard_id].raw_data.basename
-            sample = await self.ranges.read(name, place.begin, place.end, gap_bytes=gap_bytes)
-            begin, end = self._note(shard_id, row, place, sample).spans[file.index]  # type: ignore[index]
-            self._learn(shard_id, file, end - begin, len(sample))
-            return sample[begin:end]
-        begin, end = (await self._spans(shard_id, row, None, gap_bytes))[file.index]
-        self._learn(shard_id, file, end - begin, place.end - place.begin)
-        wanted = range(begin, end)[part or slice(None)]
-        name = self.index.shards[shard_id].raw_data.basename
-        first = place.begin + wanted.start
-        return await self.ranges.read(name, first, first + len(wanted), gap_bytes=gap_bytes)
+        return await self._ranged_value(shard_id, row, file, part=part, gap_bytes=gap_bytes)
 
     async def raw_file(self, basename: str, start: int, stop: int) -> bytes:
         """Return bytes of a file of the dataset as it lies there."""
@@ -191,27 +178,36 @@ class Dataset:
         assert place.spans is not None
         return place.spans
 
-    async def _prefers_whole(self, shard_id: int, row: int, file: ColumnFile, place: _Place, gap_bytes: int) -> bool:
-        """Whether to read the sample at once: it is small, or values of this column are most of what samples hold.
+    async def _ranged_value(
+        self, shard_id: int, row: int, file: ColumnFile, *, part: slice | None, gap_bytes: int
+    ) -> bytes:
+        """Return a value of a remote shard: of a sample met before exactly its bytes, else as `Guess` says."""
+        name = self.index.shards[shard_id].raw_data.basename
+        place, had = await self._place(shard_id, row, gap_bytes), b""
+        if place.spans is None and part is None:
+            num_bytes = await self._first_bytes(shard_id, row, file, place)
+            had = await self.ranges.read(name, place.begin, place.begin + num_bytes, gap_bytes=gap_bytes)
+            place = self._note(shard_id, row, place, had)
+        spans = place.spans or await self._spans(shard_id, row, None, gap_bytes)
+        begin, end = spans[file.index]
+        self._guesses[self._layout(shard_id), file.index].note((begin, end), place.end - place.begin)
+        wanted = range(begin, end)[part or slice(None)]
+        first, stop = wanted.start, wanted.start + len(wanted)
+        middle = min(max(first, len(had)), stop)
+        rest = await self.ranges.read(name, place.begin + middle, place.begin + stop, gap_bytes=gap_bytes)
+        return had[first:middle] + rest
 
-        Otherwise its head comes first, which costs a request and says which bytes to read. The first sample of a
-        column decides for the others, which wait for it.
-        """
-        if place.end - place.begin <= _WHOLE_BYTES:
-            return True
-        key = (self._layout(shard_id), file.index)
-        if not self._seen_bytes[key]:
+    async def _first_bytes(self, shard_id: int, row: int, file: ColumnFile, place: _Place) -> int:
+        """Return how much of a sample to read first. The first value of a column is looked up for all that wait."""
+        layout = self._layout(shard_id)
+        head_bytes, sample_bytes = 4 * layout.num_varying, place.end - place.begin
+        key = (layout, file.index)
+        guess = self._guesses[key]
+        if guess.num_samples == 0:
             async with self._probing.setdefault(key, asyncio.Lock()):
-                if not self._seen_bytes[key]:
-                    begin, end = (await self._spans(shard_id, row, None, gap_bytes))[file.index]
-                    self._learn(shard_id, file, end - begin, place.end - place.begin)
-                    return False
-        return 2 * self._held_bytes[key] > self._seen_bytes[key]
-
-    def _learn(self, shard_id: int, file: ColumnFile, held: int, seen: int) -> None:
-        key = (self._layout(shard_id), file.index)
-        self._held_bytes[key] += held
-        self._seen_bytes[key] += seen
+                if guess.num_samples == 0:
+                    guess.note((await self._spans(shard_id, row, None))[file.index], sample_bytes)
+        return guess.first_bytes(head_bytes, sample_bytes)
 
     def _note(self, shard_id: int, row: int, place: _Place, sample: bytes) -> _Place:
         """Take the sizes of the values from a sample or its head."""

@@ -7,7 +7,7 @@ import errno
 import os
 import posixpath
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from glob import has_magic
 from pathlib import Path
@@ -18,9 +18,11 @@ from fsspec.utils import glob_translate, isfilelike
 
 from hf_mds.engine.stream import CacheOptions
 from hf_mds.filesystem.files import BufferedFile, WholeFile
-from hf_mds.filesystem.names import PAGE, check_parts
-from hf_mds.filesystem.nodes import DatasetFolder, File, Folder, Node, NumberedFolder, RawFile
+from hf_mds.filesystem.names import check_parts
+from hf_mds.filesystem.nodes import File, Folder, Node
+from hf_mds.filesystem.search import Search, info_of, infos
 from hf_mds.filesystem.target import Target, target_stream
+from hf_mds.filesystem.tops import DatasetFolder, RawFile
 from hf_mds.units import parse_bytes
 
 __all__ = ["MDSFileSystem"]
@@ -166,11 +168,15 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
             raise IsADirectoryError(errno.EISDIR, f"{self.target.where}: path must be a file, got the folder {path!r}")
         return node
 
+    @property
+    def _search(self) -> Search:
+        return Search(self.target.where, self.target.list_limit)
+
     # ---- looking
 
     async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         name, node = self._strip_protocol(path), await self._node(path)
-        return _info(name, node, await node.size() if isinstance(node, File) else 0)
+        return info_of(name, node, await node.size() if isinstance(node, File) else 0)
 
     async def _exists(self, path: str, **kwargs: Any) -> bool:
         try:
@@ -191,7 +197,7 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
         found: dict[str, Node] = {name: node}
         if isinstance(node, Folder):
             found = {posixpath.join(name, entry): child for entry, child in await node.entries()}
-        return list((await _infos(found, sizes=sizes)).values()) if detail else list(found)
+        return list((await infos(found, sizes=sizes)).values()) if detail else list(found)
 
     async def _walk(
         self, path: str, maxdepth: int | None = None, *args: Any, detail: bool = False, **kwargs: Any
@@ -225,37 +231,11 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
             return {} if detail else []
         found = {name: node} if isinstance(node, File) or (withdirs and name) else {}
         if isinstance(node, Folder):
-            found.update(await self._below({name: node}, maxdepth))
+            found.update(await self._search.below({name: node}, maxdepth))
         if not withdirs:
             found = {key: node for key, node in found.items() if isinstance(node, File)}
         found = dict(sorted(found.items()))
-        return await _infos(found, sizes=detail if sizes is None else sizes) if detail else list(found)
-
-    async def _below(self, level: dict[str, Node], maxdepth: int | None) -> dict[str, Node]:
-        """Return all that lies below some folders, in `maxdepth` levels; refuse what is more than `list_limit`."""
-        found: dict[str, Node] = {}
-        while level and (maxdepth is None or maxdepth > 0):
-            folders = [(name, node) for name, node in level.items() if isinstance(node, Folder)]
-            if len(found) + sum(node.least_entries for _, node in folders) > self.target.list_limit:
-                raise self._unbounded()
-            level = {}
-            for first in range(0, len(folders), PAGE):
-                page = folders[first : first + PAGE]
-                entries = await asyncio.gather(*[node.entries() for _, node in page])
-                for (name, _), listed in zip(page, entries, strict=True):
-                    level.update((posixpath.join(name, entry), node) for entry, node in listed)
-                if len(found) + len(level) > self.target.list_limit:
-                    raise self._unbounded()
-            found.update(level)
-            maxdepth = None if maxdepth is None else maxdepth - 1
-        return found
-
-    def _unbounded(self) -> ValueError:
-        return ValueError(
-            f"{self.target.where}: find and glob must meet {self.target.list_limit} entries or fewer, got more; name a "
-            "range of samples, as in find('000000-000999') or glob('000000-000999/*/text.txt'), give maxdepth, "
-            "or open the filesystem with a larger list_limit"
-        )
+        return await infos(found, sizes=detail if sizes is None else sizes) if detail else list(found)
 
     async def _glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
         if maxdepth is not None and maxdepth < 1:
@@ -268,7 +248,10 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
         else:
             parts = path.split("/")
             first = next(row for row, part in enumerate(parts) if has_magic(part))
-            found = await self._matching("/".join(parts[:first]), parts[first:], maxdepth)
+            root = "/".join(parts[:first])
+            folder = await self._node(root) if await self._exists(root) else None
+            if isinstance(folder, Folder):
+                found = await self._search.matching(root, folder, parts[first:], maxdepth)
             pattern = re.compile(glob_translate(path + ("/" if only_folders else "")))
             slash = only_folders or path.endswith("/**")
             found = {
@@ -276,33 +259,7 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
                 for name, node in sorted(found.items())
                 if pattern.match(name + "/" if slash and isinstance(node, Folder) else name)
             }
-        return await _infos(found, sizes=bool(detail)) if detail else list(found)
-
-    async def _matching(self, root: str, parts: Sequence[str], maxdepth: int | None) -> dict[str, Node]:
-        """Return all that a pattern's parts below `root` may match."""
-        depth: int | None = len(parts)
-        if "**" in parts:
-            depth = None if maxdepth is None else parts.index("**") + maxdepth
-        if not await self._isdir(root):
-            return {}
-        folder = await self._node(root)
-        assert isinstance(folder, Folder)
-        if parts[0] == "**":
-            return {root: folder, **await self._below({root: folder}, depth)}
-        pattern = re.compile(glob_translate(parts[0]))
-        level = {name: node for name, node in await folder.entries() if pattern.match(name)}
-        if isinstance(folder, NumberedFolder) and folder.numbers.step > 1:
-            narrowed = folder.numbers.matching(parts[0])
-            if narrowed is None and depth != 1 and any(isinstance(node, NumberedFolder) for node in level.values()):
-                raise self._unbounded()  # a level of ranges stands between the pattern and the samples it means
-            if narrowed is not None and len(narrowed) > self.target.list_limit:
-                raise self._unbounded()
-            for number in range(narrowed.first, narrowed.stop) if narrowed is not None else ():
-                name = folder.numbers.name(number)
-                if pattern.match(name):
-                    level[name] = folder.node(number)
-        level = {posixpath.join(root, name): node for name, node in level.items()}
-        return {**level, **await self._below(level, None if depth is None else depth - 1)}
+        return await infos(found, sizes=bool(detail)) if detail else list(found)
 
     async def _du(
         self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any
@@ -398,25 +355,3 @@ class MDSFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no typ
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> NoReturn:
         """Raise OSError: nothing here can be written."""
         self._refuse(path)
-
-
-def _info(name: str, node: Node, size: int | None) -> dict[str, Any]:
-    if isinstance(node, Folder):
-        return {"name": name, "size": 0, "type": "directory"}
-    # The generation tells the caches of fsspec that a dataset was written again.
-    return {"name": name, "size": size, "type": "file", "generation": node.dataset.opened.generation}
-
-
-async def _infos(found: dict[str, Node], *, sizes: bool) -> dict[str, dict[str, Any]]:
-    """Return the info of each node by name, the sizes of a page of files asked for at once."""
-    infos: dict[str, dict[str, Any]] = {}
-    items = list(found.items())
-    for first in range(0, len(items), PAGE):
-        page = items[first : first + PAGE]
-        known = await asyncio.gather(*[_size(node) for _, node in page]) if sizes else [None] * len(page)
-        infos.update((name, _info(name, node, size)) for (name, node), size in zip(page, known, strict=True))
-    return infos
-
-
-async def _size(node: Node) -> int | None:
-    return await node.listed_size() if isinstance(node, File) else 0

@@ -12,7 +12,8 @@ from typing import Any
 
 from hf_mds.engine.stream import CacheOptions, Stream, open_stream
 from hf_mds.filesystem.dataset import Dataset
-from hf_mds.filesystem.nodes import DatasetFolder, Folder, SplitsFolder
+from hf_mds.filesystem.nodes import Folder
+from hf_mds.filesystem.tops import DatasetFolder, SplitsFolder
 from hf_mds.storage.redact import redact_url
 from hf_mds.storage.remote import Remote
 from hf_mds.storage.urls import join_url, protocol_of
