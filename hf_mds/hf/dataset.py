@@ -30,8 +30,9 @@ class MDSIterableDataset(ResumableDataset):
     def adopt(cls, dataset: datasets.IterableDataset) -> MDSIterableDataset:
         """Make a dataset that `datasets` built over our leaf one of ours."""
         dataset.__class__ = cls
-        dataset._prepare_ex_iterable_for_iteration()  # its state is now of our making
-        return dataset  # type: ignore[return-value]
+        adopted: MDSIterableDataset = dataset
+        adopted._prepare_ex_iterable_for_iteration()  # its state is now of our making
+        return adopted
 
     def shuffle(
         self,
@@ -120,7 +121,8 @@ class MDSIterableDataset(ResumableDataset):
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be in 0 ... world_size - 1 = {world_size - 1}, got {rank}")
         part = self._ex_iterable.shard_data_sources(num_shards=world_size, index=rank, contiguous=False)
-        return self._over(part, self._info.features)
+        ours: MDSIterableDataset = self._over(part, self._info.features)
+        return ours
 
     def _refuse_pending_state(self, what: str) -> None:
         if self._starting_state_dict is not None:

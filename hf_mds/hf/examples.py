@@ -87,7 +87,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
 
     def shuffle_data_sources(self, generator: np.random.Generator) -> MDSExamplesIterable:
         """Record a shuffle: of an epoch, or one that was asked for."""
-        seed = generator.bit_generator.seed_seq.entropy
+        seed = getattr(generator.bit_generator.seed_seq, "entropy", None)
         return self._record(Request("shuffle", seed if isinstance(seed, int) else 0))
 
     def shift_rngs(self, value: int) -> MDSExamplesIterable:
@@ -127,7 +127,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         decode = _decoder(self.features)
         for table in self.tables():
             names = table.column_names
-            for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            for row in zip(*map(_values, table.columns), strict=True):
                 self.advance(1)
                 example = dict(zip(names, row, strict=True))
                 yield self._key, decode(example) if decode else example
@@ -141,9 +141,11 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         position, skip = resume(state, spec, view, self.source.window)
         state |= {"sample_in_epoch": position, "samples_read": skip, "view": str(view), "batch_size": spec.batch_size}
         self._key = f"{epoch}_{position}_{view.rank}_{view.worker}"
-        if view.num_workers > 1 and not self.source.batch_size_given:
+        if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
             _warn_of_batches(view)
         ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position)[skip:]
+        if not len(ids):  # as most parts of a small dataset are
+            return
         reader = Reader(self.source.streams, self.source.options)
         yield from reader.batches(ids, self.source.cast, self.source.predownload)
 
@@ -191,7 +193,7 @@ def worker_of_process() -> tuple[int, int] | None:
 @functools.lru_cache(maxsize=1)
 def _warn_of_batches(view: View) -> None:
     iterable_dataset.logger.warning(
-        "batch_size was not given to load_dataset('mds', ...): each of the %d workers reads every %dth sample, so what "
+        "batch_size was not given to load_dataset('mds', ...): each of the %d workers reads one sample in %d, so what "
         "is in a batch depends on their number; give the DataLoader's batch_size there as well",
         view.num_workers,
         view.num_workers,
@@ -200,6 +202,12 @@ def _warn_of_batches(view: View) -> None:
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    if column.null_count and isinstance(column.type, pa.ExtensionType):  # datasets 4 would make nan of a null array
+        return [value for chunk in column.chunks for value in chunk.storage.to_pylist()]
+    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def _decoder(features: datasets.Features) -> Callable[[dict[str, Any]], dict[str, Any]] | None:

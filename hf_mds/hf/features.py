@@ -1,14 +1,11 @@
 """One table: MDS encoding <-> `datasets` feature <-> Arrow column.
 
-`features_of` says what a dataset's columns are for `datasets`; a `TableCast` turns what the engine gathers (stored
-bytes and text, see `hf_mds.format.gather.arrow_type`) into tables of exactly those features, without Python per sample
-but for images and arrays of several dimensions.
+`features_of` says what a dataset's columns are for `datasets`; a `TableCast` turns what the engine gathers into tables
+of exactly those features (see `casts.py`).
 """
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,19 +13,13 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-from datasets.table import array_cast, cast_array_to_feature
 
 from hf_mds.errors import FormatError
-from hf_mds.format.arrays import list_array, split_arrays
+from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
-from hf_mds.format.images import split_images
+from hf_mds.hf.casts import ARRAY_FEATURES, cast_column
 
 __all__ = ["TableCast", "feature_of", "features_of"]
-
-_ARRAY_FEATURES = {2: datasets.Array2D, 3: datasets.Array3D, 4: datasets.Array4D, 5: datasets.Array5D}
-
-_LOSSLESS_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
-"""Modes of Pillow whose pixels come back from a PNG file bit for bit; all others go into a TIFF file."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +92,13 @@ class TableCast:
         columns = []
         for name, source, encoding in zip(self.features, self.sources, self.encodings, strict=True):
             try:
-                columns.append(_cast_with_nulls(batch.column(source), encoding, self.features[name]))
+                columns.append(cast_column(batch.column(source), encoding, self.features[name]))
             except (FormatError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
                 raise FormatError(
-                    f"column {name!r}: a value must fit feature {self.features[name]}: {error}; "
-                    "give features= that fit, or leave the column out with columns="
+                    f"column {name!r}: a value must fit feature {self.features[name]}: {error}; write "
+                    f"features=Features({{**dataset.features, {name!r}: {_plainest(encoding)}}}) to load it "
+                    f"{'as it is stored' if encoding.kind != 'scalar' else 'as a number'}, "
+                    "or leave the column out with columns="
                 ) from error
         return pa.Table.from_arrays(columns, schema=self.schema)
 
@@ -133,47 +126,6 @@ class TableCast:
         return TableCast(encodings, features, self.sources)
 
 
-def _cast_with_nulls(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    """Cast a column whose nulls stand for columns that a stream of the mix does not have."""
-    if not column.null_count:
-        return _cast(column, encoding, feature)
-    target = datasets.Features({"column": feature}).arrow_schema.field("column").type
-    if column.null_count == len(column):
-        return pa.nulls(len(column), target)
-    valid = np.asarray(column.is_valid())
-    places = pa.array(np.cumsum(valid) - 1, mask=~valid)
-    values = _cast(column.drop_null(), encoding, feature)
-    if isinstance(values, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(values.type, values.storage.take(places))
-    return values.take(places)
-
-
-def _cast(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    if feature == datasets.Value("binary") and pa.types.is_binary(column.type):
-        return column  # asked for as stored
-    if feature == datasets.Value("string") and pa.types.is_string(column.type):
-        return column
-    convert = _CASTS.get(encoding.kind)
-    natural = column if convert is None else convert(column, encoding, feature)
-    return cast_array_to_feature(natural, feature)
-
-
-# ---- text
-
-
-def _cast_number(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    """Parse numbers that are stored as text, into the feature's own type, exactly or not at all."""
-    return column.cast(feature.pa_type) if isinstance(feature, datasets.Value) else column
-
-
-def _cast_json(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    if isinstance(feature, datasets.Json):
-        for text in column.to_pylist():  # datasets would find out when it decodes, far from the shard
-            json.loads(text)
-        return pa.ExtensionArray.from_storage(pa.json_(), column)
-    return pa.array([json.loads(text) for text in column.to_pylist()])
-
-
 # ---- arrays
 
 
@@ -182,8 +134,8 @@ def _array_feature(encoding: Encoding, kind: ArrayKind | None) -> Any:
         value, shape = datasets.Value(encoding.dtype.name), encoding.shape
         if len(shape) == 1:
             return datasets.List(value, length=shape[0])
-        if len(shape) in _ARRAY_FEATURES:
-            return _ARRAY_FEATURES[len(shape)](shape=shape, dtype=encoding.dtype.name)
+        if len(shape) in ARRAY_FEATURES:
+            return ARRAY_FEATURES[len(shape)](shape=shape, dtype=encoding.dtype.name)
         for length in reversed(shape):
             value = datasets.List(value, length=length)
         return value
@@ -194,98 +146,6 @@ def _array_feature(encoding: Encoding, kind: ArrayKind | None) -> Any:
         value = datasets.List(value)
     return value
 
-
-def _cast_array(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    if encoding.shape is not None:
-        return _cast_fixed_array(column, encoding.shape, feature)
-    depth = _list_depth(feature)
-    if depth <= 1:
-        return list_array(column, encoding.dtype, where="array")
-    arrays = split_arrays(column, encoding.dtype, where="array")
-    if not (arrays.ndims == depth).all():
-        row = int(np.argmax(arrays.ndims != depth))
-        raise FormatError(f"an array must have {depth} dimensions, got {arrays.ndims[row]}")
-    values = arrays.values()
-    dtype = arrays.dtypes(0)
-    if any(value.dtype != dtype for value in values):
-        raise FormatError(f"arrays must all be {dtype.name} as the first, got others among them")
-    nested = pa.array(np.concatenate([value.ravel() for value in values]))
-    for axis in reversed(range(1, depth)):
-        lengths = np.concatenate([np.repeat(value.shape[axis], np.prod(value.shape[:axis])) for value in values])
-        nested = pa.ListArray.from_arrays(_offsets(lengths), nested)
-    return pa.ListArray.from_arrays(_offsets(arrays.shapes[:, 0]), nested)
-
-
-def _cast_fixed_array(column: pa.Array, shape: tuple[int, ...], feature: Any) -> pa.Array:
-    nested = column.flatten()
-    if isinstance(feature, tuple(_ARRAY_FEATURES.values())):
-        count = len(nested)
-        for length in reversed(shape[1:]):
-            count //= length
-            nested = pa.ListArray.from_arrays(_offsets(np.full(count, length)), nested)
-        storage = pa.ListArray.from_arrays(_offsets(np.full(len(column), shape[0])), nested)
-        return pa.ExtensionArray.from_storage(feature(), array_cast(storage, feature().storage_type))
-    for length in reversed(shape):
-        nested = pa.FixedSizeListArray.from_arrays(nested, length)
-    return nested
-
-
-def _list_depth(feature: Any) -> int:
-    depth = 0
-    while isinstance(feature, (datasets.List, datasets.LargeList)):
-        feature, depth = feature.feature, depth + 1
-    return depth
-
-
-def _offsets(lengths: np.ndarray[Any, Any]) -> pa.Array:
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.array(offsets.astype(np.int32))
-
-
-# ---- images
-
-
-def _cast_image(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    files = pa.array([_image_file(encoding, data) for data in column.to_pylist()], pa.binary())
-    return _image_array(files) if isinstance(feature, datasets.Image) else files
-
-
-def _cast_image_list(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    rows = [_image_files(encoding, data) for data in column.to_pylist()]
-    files = pa.array([file for row in rows for file in row], pa.binary())
-    return pa.ListArray.from_arrays(_offsets(np.array([len(row) for row in rows], np.int64)), _image_array(files))
-
-
-def _image_array(files: pa.Array) -> pa.Array:
-    return pa.StructArray.from_arrays([files, pa.nulls(len(files), pa.string())], ["bytes", "path"])
-
-
-def _image_files(encoding: Encoding, data: bytes) -> list[bytes]:
-    item, parts = split_images(encoding.name, data)
-    return [_image_file(parse_encoding(item), part) for part in parts]
-
-
-def _image_file(encoding: Encoding, data: bytes) -> bytes:
-    """Return an image as a file: jpeg and png are stored as one, raw pixels are put into a lossless one."""
-    if encoding.name != "pil":
-        return data
-    image = encoding.decode(data)
-    file = io.BytesIO()
-    if image.mode in _LOSSLESS_PNG_MODES:
-        image.save(file, "PNG", compress_level=1)
-    else:
-        image.save(file, "TIFF")
-    return file.getvalue()
-
-
-_CASTS: dict[str, Callable[[pa.Array, Encoding, Any], pa.Array]] = {
-    "array": _cast_array,
-    "image": _cast_image,
-    "image_list": _cast_image_list,
-    "json": _cast_json,
-    "text_number": _cast_number,
-}
 
 _FEATURES: dict[str, Callable[[], Any]] = {
     "bytes": lambda: datasets.Value("binary"),
@@ -306,3 +166,10 @@ _FEATURES: dict[str, Callable[[], Any]] = {
 }
 """Features of the encodings that have neither dtype nor shape. A text of digits may be larger than int64: reading it
 is refused where that happens, and `features={"name": Value("string")}` reads it as text."""
+
+
+def _plainest(encoding: Encoding) -> Any:
+    """Return a feature that every value of an encoding fits."""
+    if encoding.kind == "scalar":
+        return feature_of(encoding)
+    return datasets.Value("string" if encoding.kind in ("str", "text_number", "json") else "binary")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from hf_mds.engine.order import (
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import batched_by, changes_count, detached, find_leaf, leaf_states, with_leaf
 from hf_mds.hf.examples import MDSExamplesIterable, worker_of_process
+from hf_mds.hf.finished import FinishedWorkers
 from hf_mds.hf.rows import rows_of
 
 __all__ = ["ResumableDataset"]
@@ -31,6 +31,12 @@ __all__ = ["ResumableDataset"]
 
 class ResumableDataset(datasets.IterableDataset):
     """A `datasets.IterableDataset` over our leaf whose passes begin where a state says, once."""
+
+    _ex_iterable: Any
+    _formatting: Any
+    _state_dict: Any
+    _starting_state_dict: Any
+    _finished: FinishedWorkers = FinishedWorkers(shared=False)
 
     def _over(self, ex_iterable: Any, features: datasets.Features | None) -> Any:
         """Return a dataset like this over another iterable."""
@@ -141,10 +147,6 @@ class ResumableDataset(datasets.IterableDataset):
         beginning._prepare_ex_iterable_for_iteration()
         self._state_dict = beginning._state_dict
 
-    @property
-    def _finished(self) -> FinishedWorkers:
-        return self.__dict__.get("_finished_workers", _NONE_FINISHED)  # type: ignore[no-any-return]
-
     # ---- states
 
     def set_epoch(self, epoch: int) -> None:
@@ -171,7 +173,7 @@ class ResumableDataset(datasets.IterableDataset):
             began = run_spec(leaf.source.spec, found)
             self._ex_iterable = with_leaf(self._ex_iterable, leaf.with_source(began=began))
         self._starting_state_dict = state
-        self._finished_workers = FinishedWorkers()
+        self._finished = FinishedWorkers()
         self.set_epoch(state["epoch"])
 
     def _check_state(self, state: dict[str, Any]) -> None:
@@ -246,16 +248,19 @@ class ResumableDataset(datasets.IterableDataset):
     @property
     def pending_state(self) -> Mapping[str, Any] | None:
         """The state that the next pass over its epoch begins with."""
-        return self._starting_state_dict  # type: ignore[no-any-return]
+        pending: Mapping[str, Any] | None = self._starting_state_dict
+        return pending
 
     def begin_pass_with(self, pending: Mapping[str, Any] | None) -> None:
         """Begin a loader's pass with a state, as often as the loader says: it knows what its loop has taken."""
         self._starting_state_dict = pending
-        self._finished.clear()
+        if pending is not None:
+            self._finished.hold()
 
     def begin_next_epoch(self) -> None:
         """Go on to the next epoch; a state that was loaded is used up."""
         self._starting_state_dict = None
+        self._finished.use_up()
         self.set_epoch(self.epoch + 1)
 
     def run_state(
@@ -306,42 +311,3 @@ class ResumableDataset(datasets.IterableDataset):
                 "load_dataset('mds', streams=[...])"
             )
         return leaf
-
-
-class FinishedWorkers:
-    """Which DataLoader workers have finished the pass that began with a state; shared with them by torch.
-
-    A process that hands a dataset to workers never hears of the end of their passes, and would hand the state to the
-    workers of the next pass as well. All workers of the pass must have finished: one that starts late still needs it.
-    """
-
-    _MOST_WORKERS = 2047
-
-    def __init__(self) -> None:
-        self._flags: Any = None
-        if "torch" in sys.modules:
-            import torch
-
-            self._flags = torch.zeros(self._MOST_WORKERS + 1, dtype=torch.int16).share_memory_()
-
-    def mark(self, number: int, count: int) -> None:
-        """Say that worker `number` of `count` has finished."""
-        if self._flags is not None and count <= self._MOST_WORKERS:
-            self._flags[0] = count
-            self._flags[1 + number] = 1
-
-    def is_complete(self) -> bool:
-        """Return whether all workers of a pass have finished."""
-        if self._flags is None:
-            return False
-        count = int(self._flags[0])
-        return count > 0 and bool(self._flags[1 : 1 + count].all())
-
-    def clear(self) -> None:
-        """Forget who has finished."""
-        if self._flags is not None:
-            self._flags.zero_()
-
-
-_NONE_FINISHED = FinishedWorkers.__new__(FinishedWorkers)
-_NONE_FINISHED._flags = None

@@ -180,7 +180,7 @@ def _splits_of(folder: str, download_config: Any) -> dict[str, list[str]]:
 
 def _with_metadata(files: list[str], download_config: Any) -> Any:
     """Return the files with what tells whether they were written again: that of the index files speaks for all."""
-    metadata = []
+    metadata: list[Any] = []
     for folder in dict.fromkeys(split_file_url(file)[0] for file in files):
         remote = Remote(folder, storage_options_of(folder, download_config))
         try:
