@@ -21,7 +21,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -256,11 +255,8 @@ def nginx(folder: Path) -> Iterator[Store]:
         yield Store("http", port, url, {}, {}, folder / "root")
 
 
-@contextlib.contextmanager
-def sftp_server(folder: Path) -> Iterator[Store]:
-    """An SFTP server in a thread; user "reader", password "open-sesame"."""
-    if find_spec("asyncssh") is None or find_spec("paramiko") is None:
-        unavailable("an SFTP server (pip install asyncssh paramiko)")
+async def serve_sftp(folder: str, port: int) -> None:
+    """Serve a folder to user "reader", password "open-sesame", until the process is killed."""
     import asyncssh
 
     class Doorman(asyncssh.SSHServer):
@@ -270,32 +266,27 @@ def sftp_server(folder: Path) -> Iterator[Store]:
         def validate_password(self, username: str, password: str) -> bool:
             return (username, password) == ("reader", "open-sesame")
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    await asyncssh.listen(
+        "127.0.0.1",
+        port,
+        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+        server_factory=Doorman,
+        sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=folder.encode()),
+    )
+    await asyncio.Event().wait()
 
-    async def listen() -> Any:
-        return await asyncssh.listen(
-            "127.0.0.1",
-            0,
-            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
-            server_factory=Doorman,
-            sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=str(folder).encode()),
-        )
 
-    server = asyncio.run_coroutine_threadsafe(listen(), loop).result(READY_SECONDS)
+@contextlib.contextmanager
+def sftp_server(folder: Path) -> Iterator[Store]:
+    """An SFTP server; user "reader", password "open-sesame"."""
+    if find_spec("asyncssh") is None or find_spec("paramiko") is None:
+        unavailable("an SFTP server (pip install asyncssh paramiko)")
+    port = free_port()
     (folder / "data").mkdir()
-    options = {"port": server.get_port(), "username": "reader", "password": "open-sesame"}
-    yield Store("sftp", options["port"], "sftp://127.0.0.1/data", options, {}, folder / "data")
-
-    async def close() -> None:
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run_coroutine_threadsafe(close(), loop).result(READY_SECONDS)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    options = {"port": port, "username": "reader", "password": "open-sesame"}
+    command = [sys.executable, __file__, str(folder), str(port)]
+    with running(command, lambda: socket.create_connection(("127.0.0.1", port), timeout=5).close()):
+        yield Store("sftp", port, "sftp://127.0.0.1/data", options, {}, folder / "data")
 
 
 @pytest.fixture(scope="session")
@@ -332,3 +323,7 @@ def sftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def memory() -> Store:
     """Memory of this process: no server, and a filesystem that no worker shares."""
     return Store("memory", 0, "memory://hf-mds", {}, {})
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_sftp(sys.argv[1], int(sys.argv[2])))

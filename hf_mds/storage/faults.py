@@ -151,8 +151,14 @@ def classify_fault(error: BaseException) -> str:  # noqa: PLR0911 - a list of ru
 
 
 def describe_fault(error: BaseException) -> str:
-    """Return "Type: text" of an exception, or of the nearest cause that says anything."""
-    for cause in iter_causes(error):
+    """Return "Type: text" of an exception, or of the nearest cause that says anything.
+
+    A FileNotFoundError that was made of a server's answer is passed over for it: clients make one of a 401, too.
+    """
+    causes = list(iter_causes(error))
+    if isinstance(error, FileNotFoundError):
+        causes.sort(key=lambda cause: _http_status(cause) in (None, 404))
+    for cause in causes:
         if str(cause):
             return f"{type(cause).__name__}: {cause}"
     return type(error).__name__

@@ -63,7 +63,9 @@ def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, 
     protocol = protocol_of(url)
     try:
         # fsspec would hand the same object to others that asked with the same options, and keep a broken one.
-        filesystem, path = fsspec.core.url_to_fs(url, **{**storage_options, "skip_instance_cache": True})
+        filesystem, path = fsspec.core.url_to_fs(
+            url, **{**_options_for(url, storage_options), "skip_instance_cache": True}
+        )
     except ImportError as error:
         raise MissingExtraError(
             f"{redact_url(url)}: {protocol}:// must be readable here, got {type(error).__name__}: {error}; "
@@ -77,6 +79,24 @@ def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, 
             "check the spelling, or install the package that registers it with fsspec"
         ) from error
     return filesystem, path
+
+
+def _options_for(url: str, storage_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the options, flat or by protocol, without those by protocols that the URL does not name.
+
+    `datasets` adds {"hf": ...} to the very mapping that a user gave it, and may give again.
+    """
+    import fsspec
+
+    protocols = set(fsspec.available_protocols())
+    links = {protocol_of(link if "://" in link else f"{link}://") for link in url.split("::")}
+    chosen: dict[str, Any] = {}
+    for name, value in storage_options.items():
+        if name not in protocols or not isinstance(value, Mapping):
+            chosen[name] = value
+        elif name in links:
+            chosen[name] = dict(value)  # fsspec writes into it
+    return chosen
 
 
 def _install_hint(protocol: str) -> str:

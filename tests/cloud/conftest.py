@@ -17,7 +17,7 @@ WRITABLE = ("s3", "gcs", "azure", "sftp", "memory")
 def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that this machine's user has set says who we are; pauses between attempts are short."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "AZURE_STORAGE_", "GOOGLE_", "GCSFS_", "STORAGE_EMULATOR")):
+        if name.startswith(("AWS_", "AZURE_STORAGE_", "GOOGLE_", "STORAGE_EMULATOR")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "BOTO_CONFIG"):

@@ -14,7 +14,7 @@ import pytest
 
 from hf_mds.errors import ShardFetchError
 from hf_mds.storage import AccessDeniedError, MissingFileError, Remote
-from hf_mds.storage.faults import classify_fault, retry_after_seconds
+from hf_mds.storage.faults import classify_fault, describe_fault, retry_after_seconds
 
 SHARD = random.Random(0).randbytes(300_000)
 
@@ -225,3 +225,14 @@ def test_existence_is_not_denied_by_a_fault(server: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(memory.MemoryFileSystem, "info", fail)
     with pytest.raises(ShardFetchError, match="reset"):
         remote.exists("index.json")
+
+
+def test_a_missing_file_that_is_an_answer_of_another_status_is_told_as_that() -> None:
+    class RefusedError(Exception):
+        status = 401
+
+    error = FileNotFoundError("http://host/index.json")
+    error.__cause__ = RefusedError("401, Unauthorized")
+    assert classify_fault(error) == "denied"
+    assert describe_fault(error) == "RefusedError: 401, Unauthorized"
+    assert describe_fault(FileNotFoundError("gone")) == "FileNotFoundError: gone"

@@ -346,3 +346,12 @@ def test_access_denied_is_told(tmp_path: Path) -> None:
     with pytest.raises(AccessDeniedError, match="a: must be open to this user to read"):
         remote_module.local.located("read", tmp_path / "a", deny)
     assert remote.read("a") == b"1"
+
+
+def test_options_by_protocol_leave_out_those_of_others() -> None:
+    options = {"memory": {"skip_instance_cache": True}, "hf": {"token": "hf_0123"}, "s3": {"key": "k"}}
+    kept = {name: dict(value) for name, value in options.items()}
+    remote = Remote("memory://by-protocol", options)
+    remote.put_bytes(b"abc", "a")
+    assert remote.read("a") == b"abc"
+    assert options == kept
