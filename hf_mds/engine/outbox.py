@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import filelock
-
+from hf_mds.engine.folder import (
+    INTERRUPTED,
+    clear_folder,
+    is_of_dataset,
+    lock_folder,
+    make_temporary_folder,
+    reap_parts,
+    release_folder,
+)
 from hf_mds.engine.journal import JOURNAL, Journal, Record, stored_files
 from hf_mds.engine.resume import INDEX, Places, check_settings, keep_durable, read_index, read_journal
 from hf_mds.engine.uploads import Uploads
@@ -31,17 +35,6 @@ from hf_mds.storage.remote import Remote
 __all__ = ["INDEX", "Outbox", "WriteOptions"]
 
 logger = logging.getLogger(__name__)
-
-LOCK = ".hf_mds-writer.lock"
-_SHARD_FILE = re.compile(r"shard\.\d{5,}\.(mds|json|csv|tsv|xsv)(\.meta)?(\.\w+)?", re.ASCII)
-_PART = re.compile(
-    rf"\.({re.escape(INDEX)}|{re.escape(JOURNAL)}|{_SHARD_FILE.pattern})\.\d+-[0-9a-f]{{8}}\.part", re.ASCII
-)
-"""Temporary names of this package, which only a kill leaves behind."""
-_INTERRUPTED = (
-    "a writer is at work there or was interrupted: pass resume=True to go on with its dataset, "
-    "exist_ok=True to start over, or write to another folder"
-)
 
 Location = str | os.PathLike[str]
 
@@ -101,8 +94,8 @@ class Outbox:
         self._options = options
         self.remote = None if remote is None else Remote(remote, options.storage_options, retries=options.retry)
         self._temporary = local is None and not options.keep_local
-        self.local = Path(local) if local is not None else Path(tempfile.mkdtemp(prefix="hf_mds-writer-"))
-        self._lock = _lock_folder(self.local)
+        self.local = Path(local) if local is not None else make_temporary_folder()
+        self._lock = lock_folder(self.local)
         self._names: list[str] = []
         self._journal = Journal(info, self.local, self.remote)
         self._uploads = Uploads(
@@ -148,7 +141,7 @@ class Outbox:
         """Raise what the first upload that failed raised, if one has."""
         self._uploads.raise_failure()
 
-    def commit(self, index: str) -> None:
+    def commit(self, index: Index) -> None:
         """Wait for the uploads, then write index.json, there and here.
 
         Raises:
@@ -156,10 +149,12 @@ class Outbox:
         """
         self._uploads.finish()
         self._journal.check_owner()
+        text = index.to_json().encode()
         if self.remote is not None:
-            self.remote.put_bytes(index.encode(), INDEX)
+            self._tidy_remote(self.remote, index)
+            self.remote.put_bytes(text, INDEX)
         if self._places.stays_local:
-            Remote(str(self.local)).put_bytes(index.encode(), INDEX)
+            Remote(str(self.local)).put_bytes(text, INDEX)
         self._journal.remove()
         self.close()
 
@@ -172,7 +167,7 @@ class Outbox:
         elif not self._places.stays_local:
             for name in self._names:
                 (self.local / name).unlink(missing_ok=True)
-        _release_folder(self._lock, self.local)
+        release_folder(self._lock, self.local)
 
     @property
     def _places(self) -> Places:
@@ -189,24 +184,23 @@ class Outbox:
             if record is not None:
                 self._resume(record, info)
                 return
-        _clear_folder(self.local, exist_ok=self._options.exist_ok)
+        clear_folder(self.local, exist_ok=self._options.exist_ok)
         self._clear_remote()
         self._journal.start(())
         if self.remote is not None and self.remote.local_path is not None:
-            _reap_parts(self.remote.local_path)  # not before the journal says that the folder is this writer's
+            reap_parts(self.remote.local_path)  # not before the journal says that the folder is this writer's
 
     def _resume(self, record: Record, info: ShardInfo) -> None:
         """Go on after the shards of an interrupted writer that are safely stored."""
         check_settings(info, record.settings, self.where)
         if not (self.local / JOURNAL).exists():  # the interrupted writer was at work in another local folder
-            _clear_folder(self.local, exist_ok=self._options.exist_ok)
+            clear_folder(self.local, exist_ok=self._options.exist_ok)
         left = keep_durable(record, self._places)
         self.shards = left.shards
         self._journal.start(left.shards, uploaded=left.uploaded)
         own = {file.basename for shard in left.shards for file in stored_files(shard)}
-        for name in sorted(set(filter(_is_of_dataset, os.listdir(self.local))) - own - {JOURNAL}):
+        for name in sorted(set(filter(is_of_dataset, os.listdir(self.local))) - own - {JOURNAL}):
             (self.local / name).unlink()
-        self._remove_there([name for name in left.strays if _is_of_dataset(name) and name != JOURNAL])
         self._names += left.to_upload
         for name in left.to_upload:
             self._uploads.put(self.local / name, name)
@@ -221,7 +215,7 @@ class Outbox:
             if self._options.keep_local:
                 Remote(str(self.local)).put_bytes(index.to_json().encode(), INDEX)
             else:
-                _clear_folder(self.local, exist_ok=True)
+                clear_folder(self.local, exist_ok=True)
         self._journal.remove()
         self.close()
 
@@ -230,22 +224,35 @@ class Outbox:
         if self.remote is None:
             return
         if self._options.exist_ok:
-            there = self.remote.file_sizes()
-            for name in (INDEX, JOURNAL):  # in the order, and for the reasons, of _clear_folder
-                self._remove_there([name] if name in there else [])
-            self._remove_there([name for name in there if _is_of_dataset(name) and name not in (INDEX, JOURNAL)])
+            for name in (INDEX, JOURNAL):  # in this order, for the reasons of clear_folder; shards go at the commit
+                self.remote.remove(name)
         elif self.remote.exists(INDEX):
             raise FileExistsError(
                 f"{self.where} must hold no dataset yet, got one with an index.json; "
                 "write to another folder, or pass exist_ok=True to replace it"
             )
         elif self.remote.exists(JOURNAL):
-            raise FileExistsError(f"{self.where} must hold no dataset yet, got {JOURNAL}; {_INTERRUPTED}")
+            raise FileExistsError(f"{self.where} must hold no dataset yet, got {JOURNAL}; {INTERRUPTED}")
 
-    def _remove_there(self, names: Sequence[str]) -> None:
-        if self.remote is not None and names:
-            with ThreadPoolExecutor(self._options.max_workers, "hf_mds-remove") as pool:
-                list(pool.map(self.remote.remove, names))
+    def _tidy_remote(self, remote: Remote, index: Index) -> None:
+        """Where others have been before: remove the files that are none of this dataset's; see that its own are there.
+
+        Not sooner: until now, another writer might have been alive and have won the folder.
+        """
+        if not (self._options.resume or self._options.exist_ok):
+            return
+        sizes = remote.file_sizes()
+        own = {file.basename: file.bytes for shard in index.shards for file in stored_files(shard)}
+        for name, num_bytes in own.items():
+            if sizes.get(name, -1) not in (num_bytes, None):
+                raise StorageError(
+                    f"{remote.describe(name)} must be {num_bytes} bytes after its upload, got "
+                    f"{sizes.get(name, 'no such file')}; "
+                    "see that no one else changes the folder, and resume"
+                )
+        strays = [name for name in sizes.keys() - own.keys() if is_of_dataset(name) and name not in (INDEX, JOURNAL)]
+        with ThreadPoolExecutor(self._options.max_workers, "hf_mds-remove") as pool:
+            list(pool.map(remote.remove, strays))
 
 
 def _split_out(out: Location | tuple[Location, Location]) -> tuple[Path | None, str | None]:
@@ -267,53 +274,3 @@ def _text(location: Location) -> str:
     if not isinstance(text, str) or not text:
         raise TypeError(f"out must be a path or URL of a folder, or a (local, remote) pair of them, got {location!r}")
     return text
-
-
-def _lock_folder(folder: Path) -> filelock.FileLock:
-    """Make the folder, and lock it; the system lets go of the lock if this process dies."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / LOCK, timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except filelock.Timeout:
-        raise StorageError(
-            f"{folder} must have one writer at a time, got another one at work; "
-            "give each writer a folder of its own and join them with merge_index"
-        ) from None
-    _reap_parts(folder)
-    return lock
-
-
-def _reap_parts(folder: Path) -> None:
-    for name in filter(_PART.fullmatch, os.listdir(folder)):
-        (folder / name).unlink(missing_ok=True)
-
-
-def _clear_folder(folder: Path, *, exist_ok: bool) -> None:
-    """See that the folder is empty, or make it so."""
-    there = sorted(item for item in os.listdir(folder) if item != LOCK)
-    if there and not exist_ok:
-        advice = "write to another folder, or pass exist_ok=True to replace the dataset in it"
-        raise FileExistsError(
-            f"{folder} must be empty, got {', '.join(there[:3])}{', ...' if len(there) > 3 else ''}; "
-            f"{_INTERRUPTED if JOURNAL in there else advice}"
-        )
-    # The index goes first: a writer killed right here must not leave it without its shards. Then the journal: what is
-    # here must not be resumed, and be mixed with what comes.
-    for name in sorted(filter(_is_of_dataset, there), key=lambda name: (name != INDEX, name != JOURNAL)):
-        (folder / name).unlink()
-
-
-def _is_of_dataset(name: str) -> bool:
-    return name in (INDEX, JOURNAL) or _SHARD_FILE.fullmatch(name) is not None or _PART.fullmatch(name) is not None
-
-
-def _release_folder(lock: filelock.FileLock, folder: Path) -> None:
-    """Remove the lock file while it is still held, then let go; a folder left empty goes too."""
-    if not lock.is_locked:
-        return
-    with suppress(OSError):  # Windows keeps a file that is open
-        os.unlink(lock.lock_file)
-    lock.release()
-    with suppress(OSError):
-        folder.rmdir()

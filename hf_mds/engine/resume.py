@@ -48,8 +48,6 @@ class Leftovers:
     """Their files that are on the remote."""
     to_upload: tuple[str, ...] = ()
     """Their files that are in the local folder and not yet on the remote."""
-    strays: tuple[str, ...] = ()
-    """Files right in the remote folder that are none of theirs."""
 
 
 def read_index(places: Places) -> Index | None:
@@ -122,9 +120,7 @@ def keep_durable(record: Record, places: Places) -> Leftovers:
         uploaded += there
         if places.remote is not None:
             to_upload += [file.basename for file in files if file.basename not in there]
-    own = {file.basename for shard in shards for file in stored_files(shard)}
-    strays = tuple(sorted(sizes.keys() - own))
-    return Leftovers(tuple(shards), tuple(uploaded), tuple(to_upload), strays)
+    return Leftovers(tuple(shards), tuple(uploaded), tuple(to_upload))
 
 
 def _settle(file: FileInfo, places: Places, *, is_there: bool) -> bool:

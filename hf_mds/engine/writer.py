@@ -120,7 +120,7 @@ class SampleWriter:
         try:
             if self._builder.num_samples:
                 self._flush()
-            self._outbox.commit(Index(tuple(self._shards)).to_json())
+            self._outbox.commit(Index(tuple(self._shards)))
         except BaseException as error:
             self._abort(error)
             raise

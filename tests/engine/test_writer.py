@@ -23,7 +23,7 @@ import pytest
 import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
-from hf_mds.engine import journal, outbox, writer
+from hf_mds.engine import folder, journal, writer
 from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
 from hf_mds.errors import StorageError, WriteError
 from hf_mds.format import shard as shard_module
@@ -129,7 +129,7 @@ def test_an_exception_leaves_no_index_and_says_how_far_the_writer_came(
     with pytest.raises(ZeroDivisionError) as caught:
         write_and_fail(made, SAMPLES[:9])
     assert "index.json" not in names(tmp_path)
-    assert outbox.LOCK not in names(tmp_path)
+    assert folder.LOCK not in names(tmp_path)
     shards = len([name for name in names(tmp_path) if name.startswith("shard.")])
     assert shards > 1
     note = note_of(caught.value, caplog)
@@ -244,7 +244,7 @@ def test_exist_ok_replaces_the_dataset_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "sub").mkdir()
     made = MDSWriter(columns=COLUMNS, out=tmp_path, exist_ok=True)
-    assert names(tmp_path) == [outbox.LOCK, "mine.txt", "sub"]
+    assert names(tmp_path) == [folder.LOCK, "mine.txt", "sub"]
     made.write(SAMPLES[0])
     made.finish()
     assert names(tmp_path) == ["index.json", "mine.txt", "shard.00000.mds", "sub"]
@@ -342,7 +342,7 @@ def test_a_sample_past_the_offsets_is_refused_before_a_byte_is_written(
         made = MDSWriter(columns=columns, out=tmp_path / str(len(columns)), size_limit=None)
         with pytest.raises(WriteError, match="sample 0: a shard must be at most 1024 bytes"):
             made.write({name: bytes(1000 // len(columns)) for name in columns})
-        assert names(tmp_path / str(len(columns))) == [outbox.LOCK]
+        assert names(tmp_path / str(len(columns))) == [folder.LOCK]
         made.write(dict.fromkeys(columns, b"small"))
         made.finish()
         assert samples_per_shard(tmp_path / str(len(columns))) == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hf_mds.engine import journal as journal_module
+from hf_mds.engine.folder import LOCK
 from hf_mds.engine.journal import JOURNAL
-from hf_mds.engine.outbox import LOCK
 from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
 from hf_mds.errors import FormatError, StorageError, WriteError
 from hf_mds.storage import AccessDeniedError
@@ -378,6 +379,33 @@ def test_a_writer_in_whose_place_another_goes_on_stops(
     assert there() == whole(tmp_path / "b")
 
 
+def test_one_that_resumes_and_loses_has_done_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_PUT_SECONDS", 1000)
+    first = MDSWriter(out=REMOTE, **OPTIONS)
+    journal = there()[JOURNAL]
+    for sample in SAMPLES[:27]:
+        first.write(sample)
+    while len(there()) < 5:
+        pass
+    second = MDSWriter(out=REMOTE, resume=True, **OPTIONS)
+    Remote(REMOTE).put_bytes(journal, JOURNAL)  # the first had looked just before, and puts its own just after
+    with pytest.raises(StorageError, match="another writer has taken the folder"):
+        write(second, SAMPLES[second.num_samples :])
+    write(first, SAMPLES[27:])
+    assert there() == whole(tmp_path / "b")
+
+
+def test_no_commit_without_the_shards(tmp_path: Path) -> None:
+    interrupt(REMOTE)
+    made = MDSWriter(out=REMOTE, resume=True, **OPTIONS)
+    Remote(REMOTE).remove("shard.00001.mds")
+    with pytest.raises(StorageError, match=r"shard.00001.mds must be \d+ bytes after its upload, got no such file"):
+        write(made, SAMPLES[made.num_samples :])
+    assert "index.json" not in there()
+    assert resume(REMOTE) > 0
+    assert there() == whole(tmp_path / "b")
+
+
 def test_resume_is_a_flag(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="resume must be True or False"):
         MDSWriter(out=tmp_path / "a", resume=1, **OPTIONS)
@@ -546,3 +574,19 @@ def test_a_writer_that_stored_nothing_leaves_nothing(tmp_path: Path) -> None:
     for out in (REMOTE, tmp_path / "a"):
         assert interrupt(out, 1) == 0
     assert there() == here(tmp_path / "a") == {}
+
+
+def test_temporary_folders_of_killed_writers_go(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    abandon(REMOTE)
+    (killed,) = temporary.iterdir()
+    working = Path(MDSWriter(out="fragile://bucket/other", **OPTIONS).local)
+    newborn = temporary / "hf_mds-writer-new"
+    kept = temporary / "hf_mds-writer-kept"  # by keep_local, after the end of its writer
+    for folder in (newborn, kept):
+        folder.mkdir()
+    (newborn / LOCK).touch()
+    for folder in (killed, working, kept):
+        os.utime(folder, (1, 1))
+    resume(REMOTE)
+    assert sorted(temporary.iterdir()) == sorted([working, newborn, kept])
