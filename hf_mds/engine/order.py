@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from hf_mds.errors import ResumeError
 from hf_mds.plan import EpochSpec, World, plan_epoch
 from hf_mds.plan.mixing import plan_mix
+from hf_mds.plan.partition import plan_partition
 
 __all__ = [
     "View",
@@ -189,12 +191,26 @@ _whole_ids = lru_cache(maxsize=2)(_view_ids)
 
 
 def end_of_epoch(spec: EpochSpec, view: View) -> int:
-    """Return the position from which on an epoch has nothing left: its samples, and those that even out the ranks."""
-    if spec.batching_method == "random":
-        epoch_size = sum(plan_mix(spec.streams, spec.epoch_size, spec.shuffle_seed).choose)
-        return epoch_size + -epoch_size % view.num_distinct
-    plan = plan_epoch(spec, replace(view.world, workers_per_rank=1), epoch=0, sample_in_epoch=0)
-    return plan.shape[3] * plan.global_batch_size
+    """Return the position from which on an epoch has nothing left.
+
+    That is its samples and those that even out canonical nodes and ranks; for a method other than random, its batches.
+    """
+    world = replace(view.world.distinct, workers_per_rank=1)
+    if spec.batching_method != "random":
+        plan = plan_epoch(spec, world, epoch=0, sample_in_epoch=0)
+        return plan.shape[3] * plan.global_batch_size
+    num_samples = sum(plan_mix(spec.streams, spec.epoch_size, spec.shuffle_seed).choose)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what there is to say, the plan says that reads the samples
+        partition = plan_partition(
+            spec.partition_algo,
+            num_samples,
+            spec.canonical_nodes(world),
+            world,
+            batch_size=spec.batch_size,
+            initial_nodes=spec.initial_physical_nodes,
+        )
+    return partition.ids_per_rank * partition.world.num_ranks
 
 
 # ---- states
@@ -273,9 +289,9 @@ def check_state(state: Mapping[str, Any], spec: EpochSpec, view: View, window: W
     check_state_alone(state)
     _check_order(state, spec, window)
     end = end_of_epoch(run_spec(spec, state), view)
-    if state["sample_in_epoch"] > max(end, window.start):
+    if state["sample_in_epoch"] > max(2 * end, window.start):  # twice: more ranks may have evened out more of them
         raise ResumeError(
-            f"state: sample_in_epoch must be at most {end}, the samples of this dataset's epoch, got "
+            f"state: sample_in_epoch must be at most about {end}, the samples of this dataset's epoch, got "
             f"{state['sample_in_epoch']}; load the dataset and its options as they were when the state was saved"
         )
 

@@ -224,7 +224,7 @@ def test_states_of_other_datasets(load: Callable[..., Any], numbers: Any, tmp_pa
         ({"version": 9}, "version must be 1, got 9"),
         ({"sample_in_epoch": "x"}, "sample_in_epoch must be an int"),
         ({"epoch": None}, "epoch must be an int"),
-        ({"sample_in_epoch": 4000}, "sample_in_epoch must be at most"),
+        ({"sample_in_epoch": 4000}, "sample_in_epoch must be at most about 101"),
     ):
         with pytest.raises(ResumeError, match=text):
             loader.load_state_dict({**state, **change})

@@ -116,6 +116,28 @@ def test_parts_add_up(parts: list[int], ranks: int) -> None:
     assert read == expected
 
 
+# The plan says itself that 61 samples are few for 64 canonical nodes.
+@pytest.mark.filterwarnings("ignore:plan_epoch. .* samples are too few:UserWarning")
+@pytest.mark.parametrize("canonical", [1, 2, 8, 64])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_end_of_an_epoch_with_canonical_nodes(ranks: int, canonical: int) -> None:
+    """Canonical nodes are filled up to one length: the last samples are some that were drawn before."""
+    spec = make_spec(num_canonical_nodes=canonical, shuffle_algo="py1s")
+    ids = whole(spec, ranks, 1, 0, 0)
+    assert end_of_epoch(spec, View(0, ranks)) == (ids >= 0).sum()
+    replicated = View(0, 2 * ranks, replication=2)
+    assert end_of_epoch(spec, replicated) == (ids >= 0).sum()
+    step = 4 * ranks
+    rank = ids[:, 0, ranks - 1].ravel()
+    for position in range(0, end_of_epoch(spec, View(0, ranks)) + 2 * step, step):
+        expected = rank[position // ranks :]
+        expected = expected[expected >= 0].tolist()
+        read = read_ids(spec, View(ranks - 1, ranks), Window(), 0, position).tolist()
+        assert len(read) == len(expected)
+        assert read[:-1] == expected[:-1]  # which sample evens out the last step depends on those that are left
+        assert ranks > 1 or read == expected
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_the_end_of_an_epoch(method: str, ranks: int) -> None:
