@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -43,7 +42,10 @@ def _register_filesystem() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: lets the others find the host, and adds a step to its loading."""
+    """Finds nothing itself: lets the others find the host, and adds a step to its loading.
+
+    It stays until the host is loaded: many a package only looks whether there is one.
+    """
 
     def __init__(self, host: str, register: Callable[[], None]) -> None:
         self.host = host
@@ -54,11 +56,18 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.host:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._register)
-        return spec
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self._loaded)
+                return spec
+        return None
+
+    def _loaded(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        self._register()
 
 
 class _Loader(importlib.abc.Loader):

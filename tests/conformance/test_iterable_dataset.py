@@ -292,3 +292,34 @@ def test_more_ranks_than_samples(numbers: Any, tmp_path: Any) -> None:
 def test_a_bad_rank_is_refused(ds: Any) -> None:
     with pytest.raises(ValueError, match="rank must be in 0"):
         split_dataset_by_node(ds, 2, 2)
+
+
+# ---- what goes elsewhere
+
+
+def test_exports(ds: Any, order: list[int], tmp_path: Any) -> None:
+    rows = [{"n": n, "t": f"text {n}"} for n in order]
+    assert ds.to_list() == rows
+    assert ds.to_pandas()["n"].tolist() == order
+    ds.to_parquet(str(tmp_path / "x.parquet"))
+    again = load_dataset("parquet", data_files=str(tmp_path / "x.parquet"), split="train", cache_dir=str(tmp_path))
+    assert again.to_list() == rows
+    assert datasets.Dataset.from_list(list(ds.take(5)), features=ds.features).to_list() == rows[:5]
+
+
+def test_a_dict_of_splits(folder: str, other_folder: str) -> None:
+    files = {"train": f"{folder}/index.json", "test": f"{other_folder}/index.json"}
+    splits = load_dataset("mds", data_files=files, streaming=True)
+    assert isinstance(splits, datasets.IterableDatasetDict)
+    mapped = splits.map(double).select_columns(["m"]).rename_column("m", "k").with_format("torch")
+    assert [int(row["k"]) for row in mapped["test"]] == [2 * n for n in range(1000, 1057)]
+    assert sorted(int(row["k"]) for row in mapped["train"].take(3)) == [0, 2, 4]
+    shuffled = splits.shuffle(seed=3)
+    assert sorted(ns(shuffled["test"])) == list(range(1000, 1057))
+
+
+def test_hashes_tell_orders_apart(ds: Any) -> None:
+    from datasets.fingerprint import Hasher
+
+    assert Hasher.hash(ds._ex_iterable) == Hasher.hash(copy.deepcopy(ds)._ex_iterable)
+    assert Hasher.hash(ds._ex_iterable) != Hasher.hash(ds.shuffle(seed=1)._ex_iterable)

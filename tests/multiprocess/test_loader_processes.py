@@ -263,8 +263,10 @@ LOADS = "print(len(list(load_dataset('mds', data_dir=sys.argv[1], split='train',
         f"import sys\nfrom datasets import load_dataset\nimport hf_mds\n{LOADS}",
         "import sys, hf_mds, importlib\nimport datasets\nfrom hf_mds.autoload import install\ninstall(); install()\n"
         f"from datasets import load_dataset\nimportlib.reload(hf_mds)\n{LOADS}",
+        "import sys, hf_mds\nfrom importlib.util import find_spec\nfind_spec('datasets'), find_spec('datasets')\n"
+        f"from datasets import load_dataset\n{LOADS}\nassert find_spec('datasets').loader is not None",
     ],
-    ids=["before", "after", "twice"],
+    ids=["before", "after", "twice", "looked for"],
 )
 def test_registration(code: str, folder: str) -> None:
     assert run(code, folder).strip() == "101"
