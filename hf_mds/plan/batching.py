@@ -35,6 +35,10 @@ class Layout(Protocol):
     def num_rows(self) -> int:
         """Global batches, filled up with empty ones to a multiple of the workers of a rank."""
 
+    @property
+    def telling_rows(self) -> NDArray[np.int64]:
+        """Global batches whose slots, of any rank, draw from all canonical nodes that the rank ever draws from."""
+
     def locate(self, slots: NDArray[np.int64]) -> Located:
         """Return pool (-1 for an empty slot) and slot of the pool, int64, for every slot, in the slots' shape."""
 
@@ -121,6 +125,10 @@ class _Random:
     def num_rows(self) -> int:
         return self.partitions[0].num_rows
 
+    @property
+    def telling_rows(self) -> NDArray[np.int64]:
+        return self.partitions[0].telling_rows
+
     def locate(self, slots: NDArray[np.int64]) -> Located:
         return np.zeros_like(slots), slots
 
@@ -152,6 +160,10 @@ class _Stratified:
     @property
     def num_rows(self) -> int:
         return self.setting.rows_to_come(self.num_filled_rows)
+
+    @property
+    def telling_rows(self) -> NDArray[np.int64]:
+        return np.arange(self.num_rows)
 
     def locate(self, slots: NDArray[np.int64]) -> Located:
         row, rest = np.divmod(slots, self.setting.row_size)
@@ -203,6 +215,10 @@ class _PerStream:
     def num_rows(self) -> int:
         return self.setting.rows_to_come(len(self.streams))
 
+    @property
+    def telling_rows(self) -> NDArray[np.int64]:
+        return np.arange(self.num_rows)
+
     def locate(self, slots: NDArray[np.int64]) -> Located:
         row, rest = np.divmod(slots, self.setting.row_size)
         row = row + self.setting.num_seen_rows
@@ -245,6 +261,10 @@ class _DevicePerStream:
     @property
     def num_rows(self) -> int:
         return self.setting.rows_to_come(self.streams.size // self.setting.world.num_ranks)
+
+    @property
+    def telling_rows(self) -> NDArray[np.int64]:
+        return np.arange(self.num_rows)
 
     def locate(self, slots: NDArray[np.int64]) -> Located:
         setting, nodes = self.setting, self.setting.world.num_nodes

@@ -7,16 +7,14 @@
                       -> position before shuffling   shuffle, on the canonical nodes that the rank sees
                       -> id                          sampling
 
-where ids count the samples of all shards of all streams, in order. The formulas are those of the order's specification,
-and so are the defaults.
+where ids count the samples of all shards of all streams, in order. The formulas are those of the order's specification.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
+from bisect import bisect_left
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -24,122 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hf_mds.plan.batching import BATCHING_METHODS, Setting
-from hf_mds.plan.checks import check_choice, check_flag, check_int
-from hf_mds.plan.mixing import StreamSpec, plan_mix
-from hf_mds.plan.partition import PARTITION_ALGOS
+from hf_mds.plan.checks import check_int
+from hf_mds.plan.mixing import plan_mix
 from hf_mds.plan.pool import Pool
 from hf_mds.plan.sampling import SAMPLING_METHODS, draw_streams
-from hf_mds.plan.shuffle import SHUFFLE_ALGOS, Shuffle
+from hf_mds.plan.shuffle import Shuffle
+from hf_mds.plan.spec import EpochSpec
 from hf_mds.plan.world import World
 
-__all__ = ["EpochPlan", "EpochSpec", "plan_epoch"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpochSpec:
-    """What the order of an epoch depends on, besides the world and the epoch's number.
-
-    Unknown names, numbers out of range and weights that do not fit each other raise ValueError or TypeError.
-    """
-
-    streams: tuple[StreamSpec, ...]
-    """The streams that are mixed, at least one; any iterable is taken."""
-
-    epoch_size: int | None = None
-    """Samples of an epoch; None: as the streams' weights say, or all samples once."""
-
-    batch_size: int = 1
-    """Samples of a batch of one rank."""
-
-    num_canonical_nodes: int | None = None
-    """Nodes that the order is made for, whatever their number is; None: 64 a node for py1s and py2s, else one a node.
-    A run that resumes must give the number it began with."""
-
-    shuffle: bool = True
-    """Whether samples are shuffled. The streams' own order of batches, and what is drawn, is random either way."""
-
-    shuffle_algo: str = "py1e"
-    """How samples are shuffled, a name of SHUFFLE_ALGOS."""
-
-    shuffle_seed: int = 9176
-    """Seeds everything that is random."""
-
-    shuffle_block_size: int | None = None
-    """About how far py1br and py1e spread the samples of a shard; None: 4,000,000 / num_canonical_nodes, at least
-    262,144."""
-
-    sampling_method: str = "balanced"
-    """Whether an epoch draws other samples than the last, "balanced", or the same, "fixed"."""
-
-    sampling_granularity: int = 1
-    """Samples of a shard that are drawn together where not all of a stream's are drawn equally often."""
-
-    partition_algo: str = "relaxed"
-    """Whether nodes that fit neither the canonical ones nor their multiples are refused, "orig", or, "relaxed",
-    accepted where initial_physical_nodes says what the run began with."""
-
-    batching_method: str = "random"
-    """How streams make global batches, a name of BATCHING_METHODS."""
-
-    initial_physical_nodes: int | None = None
-    """Nodes that the run began with; None if this is its beginning."""
-
-    def __post_init__(self) -> None:
-        streams = (self.streams,) if isinstance(self.streams, StreamSpec) else tuple(self.streams)
-        object.__setattr__(self, "streams", streams)
-        if not streams or not all(isinstance(stream, StreamSpec) for stream in streams):
-            raise TypeError(f"EpochSpec: streams must be one StreamSpec or more, got {streams!r:.200}")
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if value is not None or name in ("batch_size", "sampling_granularity"):
-                object.__setattr__(self, name, check_int(value, f"EpochSpec: {name}", minimum=1))
-        object.__setattr__(self, "shuffle_seed", check_int(self.shuffle_seed, "EpochSpec: shuffle_seed", minimum=0))
-        check_flag(self.shuffle, "EpochSpec: shuffle")
-        for name, names in _NAMES.items():
-            check_choice(getattr(self, name), f"EpochSpec: {name}", names)
-        plan_mix(streams, self.epoch_size, self.shuffle_seed)  # refuses weights that do not fit each other
-
-    @property
-    def num_samples(self) -> int:
-        """Samples of all streams, each counted once; ids are less than this."""
-        return sum(stream.num_samples for stream in self.streams)
-
-    def canonical_nodes(self, world: World) -> int:
-        """Return num_canonical_nodes, or what it is by default in a world."""
-        if self.num_canonical_nodes is not None:
-            return self.num_canonical_nodes
-        return world.distinct.num_nodes * (64 if self.shuffle_algo in ("py1s", "py2s") else 1)
-
-    def block_size(self, world: World) -> int:
-        """Return shuffle_block_size, or what it is by default in a world."""
-        if self.shuffle_block_size is not None:
-            return self.shuffle_block_size
-        return max(4_000_000 // self.canonical_nodes(world), 1 << 18)
-
-    def digest(self) -> str:
-        """Return a SHA-256, in hex, of every field: the same on every machine, another for any other order."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["streams"] = [stream.digest for stream in self.streams]
-        return hashlib.sha256(json.dumps(["hf_mds order 1", values], sort_keys=True).encode()).hexdigest()
+__all__ = ["EpochPlan", "plan_epoch"]
 
 
 _CHUNK = 1 << 15  # slots worked on together
-
-_COUNTS = (
-    "epoch_size",
-    "batch_size",
-    "num_canonical_nodes",
-    "shuffle_block_size",
-    "sampling_granularity",
-    "initial_physical_nodes",
-)
-
-_NAMES: dict[str, Collection[str]] = {
-    "shuffle_algo": SHUFFLE_ALGOS,
-    "sampling_method": SAMPLING_METHODS,
-    "partition_algo": PARTITION_ALGOS,
-    "batching_method": BATCHING_METHODS,
-}
 
 
 class EpochPlan:
@@ -202,35 +96,60 @@ class EpochPlan:
         world = (self.world.num_nodes, self.world.ranks_per_node, self.world.workers_per_rank)
         return hashlib.sha256(repr((self.spec.digest(), world, self.epoch, self.sample_in_epoch)).encode()).hexdigest()
 
-    def ids(self, node: int, rank: int, worker: int) -> NDArray[np.int64]:
-        """Return one worker's ids, those of `to_array()[node, rank, worker]`, without making the others'.
+    def ids(self, node: int, rank: int, worker: int, *, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
+        """Return one worker's ids, those of `to_array()[node, rank, worker, start:stop]`, without making the others'.
+
+        Asking for few batches at a time bounds memory, and with shuffle_algo "feistel" also the work before the first.
 
         Args:
             node: Node of the plan's world; `World.place` says which a global rank has.
             rank: Rank on the node.
             worker: Worker of the rank.
+            start: First batch wanted.
+            stop: End of the batches wanted; those past the worker's last are left out. None: up to the last.
 
         Returns:
             Ids of shape (batches, samples a batch), -1 where a slot is empty.
 
         Raises:
+            IndexError: If there is no such node, rank or worker, or `start` or `stop` is negative.
+        """
+        self._check_place(node, rank, worker)
+        if start < 0 or (stop is not None and stop < 0):
+            raise IndexError(f"EpochPlan.ids: start and stop must be 0 or more, got {start} and {stop}")
+        self.prepare(node, rank)
+        return self._take(self._slots(node, rank, worker, range(self.shape[3])[start:stop]))
+
+    def num_ids(self, node: int, rank: int, worker: int) -> int:
+        """Return how many of a worker's slots are not empty; those come first. Computes no ids.
+
+        Args:
+            node: As for `ids`.
+            rank: As for `ids`.
+            worker: As for `ids`.
+
+        Raises:
             IndexError: If there is no such node, rank or worker.
         """
-        for name, index, count in zip(("node", "rank", "worker"), (node, rank, worker), self.shape[:3], strict=True):
-            if not 0 <= index < count:
-                raise IndexError(f"EpochPlan.ids: {name} must be from 0 to {count - 1}, got {index}")
-        self.prepare(node, rank)
-        return self._take(self._slots(node, rank, worker))
+        self._check_place(node, rank, worker)
+        batches, batch_size = self.shape[3:]
+
+        def count(batch: int) -> int:
+            return self._num_filled(self._slots(node, rank, worker, range(batch, batch + 1)))
+
+        full = bisect_left(range(batches), True, key=lambda batch: count(batch) < batch_size)
+        return full * batch_size + (count(full) if full < batches else 0)
 
     def prepare(self, node: int, rank: int) -> None:
         """Shuffle what the workers of a rank need, unless that is done; before a fork, so that they share it."""
         if self._prepared == (node, rank) or not self.spec.shuffle:
             return
         self._prepared = None
-        needs = np.zeros((len(self._pools), self.spec.canonical_nodes(self.world)), bool)
-        for worker in range(self.world.workers_per_rank):
-            for slots in _chunks(self._slots(node, rank, worker)):
-                pools, pool_slots = self._layout.locate(slots)
+        needs = np.full((len(self._pools), self.spec.canonical_nodes(self.world)), not self._pools[0].knows_nodes)
+        if self._pools[0].knows_nodes:
+            rows = self._layout.telling_rows
+            for some_rows in np.array_split(rows, max(len(rows) * self.spec.batch_size // _CHUNK, 1)):
+                pools, pool_slots = self._layout.locate(self._slots_in_rows(node, rank, some_rows))
                 for number, pool in enumerate(self._pools):
                     needs[number, pool.nodes(pool_slots[pools == number])] = True
         for pool, need in zip(self._pools, needs, strict=True):
@@ -242,8 +161,8 @@ class EpochPlan:
         for pool in self._pools:
             pool.prepare(np.arange(self.spec.canonical_nodes(self.world)))
         ids = np.empty(self.shape, np.int64)
-        for place in np.ndindex(*self.shape[:3]):
-            ids[place] = self._take(self._slots(*place))
+        for node, rank, worker in np.ndindex(*self.shape[:3]):
+            ids[node, rank, worker] = self._take(self._slots(node, rank, worker, range(self.shape[3])))
         for pool in self._pools:
             pool.forget()
         self._prepared = None
@@ -275,11 +194,26 @@ class EpochPlan:
             pools.append(Pool(partition, shuffle, draw))
         return tuple(pools)
 
-    def _slots(self, node: int, rank: int, worker: int) -> NDArray[np.int64]:
-        """Return a worker's slots, of shape (batches, samples a batch)."""
-        _, ranks, workers, batches, batch_size = self.shape
-        rows = np.arange(batches, dtype=np.int64) * workers + worker
-        return rows[:, None] * self.global_batch_size + (node * ranks + rank) * batch_size + np.arange(batch_size)
+    def _check_place(self, *place: int) -> None:
+        """Refuse a node, rank or worker that the plan's world has not."""
+        for name, index, count in zip(("node", "rank", "worker"), place, self.shape[:3], strict=True):
+            if not 0 <= index < count:
+                raise IndexError(f"EpochPlan.ids: {name} must be from 0 to {count - 1}, got {index}")
+
+    def _slots(self, node: int, rank: int, worker: int, batches: range) -> NDArray[np.int64]:
+        """Return the slots of some of a worker's batches, of shape (batches, samples a batch)."""
+        rows = np.arange(batches.start, batches.stop, dtype=np.int64) * self.world.workers_per_rank + worker
+        return self._slots_in_rows(node, rank, rows)
+
+    def _slots_in_rows(self, node: int, rank: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a rank's slots in some global batches, of shape (rows, samples a batch)."""
+        first = (node * self.world.ranks_per_node + rank) * self.spec.batch_size
+        return rows[:, None] * self.global_batch_size + first + np.arange(self.spec.batch_size)
+
+    def _num_filled(self, slots: NDArray[np.int64]) -> int:
+        """Return how many of some slots are not empty."""
+        pools, pool_slots = self._layout.locate(slots)
+        return sum(pool.num_filled(pool_slots[pools == number]) for number, pool in enumerate(self._pools))
 
     def _take(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ids of some slots whose canonical nodes are prepared, in the slots' shape."""

@@ -91,6 +91,18 @@ class Partition:
         workers = self.world.workers_per_rank
         return -(-self.ids_per_rank // (self.batch_size * workers)) * workers
 
+    @cached_property
+    def telling_rows(self) -> NDArray[np.int64]:
+        """Rows in which the slots of a rank draw from every canonical node that the rank draws from at all.
+
+        A row on, every slot has moved on by as many cells of the table, and C rows on by whole columns, so the first
+        C rows tell, and the last that is not empty, where places may be repeated.
+        """
+        if self.repeats_samples:
+            return np.arange(self.num_rows)
+        num_used = -(-self.ids_per_rank // self.batch_size)
+        return np.union1d(np.arange(min(self.num_canonical_nodes, num_used)), np.arange(max(num_used - 1, 0), num_used))
+
     def positions(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of some slots, -1 for an empty slot.
 

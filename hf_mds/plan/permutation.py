@@ -1,16 +1,18 @@
-"""A permutation of an epoch's positions that never leaves a canonical node, of which only some nodes are held.
+"""Permutations of an epoch's positions, and one that is a table, of which only some canonical nodes are held.
 
 The bounds of the nodes are those of the order's specification, "Shuffles" and "Partition".
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hf_mds.plan.sampling import small_dtype
 
-__all__ = ["Permutation", "node_starts", "nodes_of"]
+__all__ = ["Permutation", "PermutationTable", "node_starts", "nodes_of"]
 
 
 def node_starts(num_samples: int, num_canonical_nodes: int) -> NDArray[np.int64]:
@@ -18,8 +20,18 @@ def node_starts(num_samples: int, num_canonical_nodes: int) -> NDArray[np.int64]
     return num_samples * np.arange(num_canonical_nodes + 1, dtype=np.int64) // num_canonical_nodes
 
 
-class Permutation:
-    """The part of a shuffle that falls on some canonical nodes."""
+class Permutation(Protocol):
+    """What a shuffle puts at the positions of some canonical nodes, or of all."""
+
+    def covers(self, nodes: NDArray[np.int64]) -> bool:
+        """Return whether all of some nodes are here."""
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the shuffle puts at some positions, all of them on nodes that are here."""
+
+
+class PermutationTable:
+    """The part of a shuffle that falls on some canonical nodes, position by position."""
 
     def __init__(self, starts: NDArray[np.int64], nodes: NDArray[np.int64]) -> None:
         """Make room, not yet filled, for the positions of some nodes.

@@ -43,6 +43,15 @@ class Pool:
         """Where the pool's canonical nodes begin."""
         return node_starts(self._partition.num_samples, self._partition.num_canonical_nodes)
 
+    @property
+    def knows_nodes(self) -> bool:
+        """Whether `prepare` costs less for few nodes than for all."""
+        return self._shuffle is not None and self._shuffle.knows_nodes
+
+    def num_filled(self, slots: NDArray[np.int64]) -> int:
+        """Return how many of some slots are not empty."""
+        return int(np.count_nonzero(self._partition.positions(slots) >= 0))
+
     def nodes(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the canonical nodes that some slots draw from, in any order, some of them perhaps repeated."""
         positions = self._partition.positions(slots)

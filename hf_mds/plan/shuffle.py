@@ -1,4 +1,6 @@
-"""The bit-exact shuffles: permutations of an epoch's positions that keep the samples of a shard together.
+"""The shuffles: permutations of an epoch's positions that keep the samples of a shard more or less together.
+
+"feistel" is described in its own module, the rest of this text is about the others, which are those of the reference.
 
 The rules, down to every draw, are those of the order's specification, "Shuffles". All but "naive" permute within
 canonical nodes: node k of C holds the positions from N * k // C to N * (k + 1) // C, before and after. So a worker
@@ -10,14 +12,17 @@ the last one wanted cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from hf_mds.plan.permutation import Permutation, node_starts, nodes_of
+from hf_mds.plan.feistel import FeistelPermutation
+from hf_mds.plan.permutation import Permutation, PermutationTable, node_starts, nodes_of
+from hf_mds.plan.spans import Spans, lay_out, positions_of, shuffle_order, shuffle_spans
 
 __all__ = ["SHUFFLE_ALGOS", "Shuffle"]
 
@@ -39,7 +44,7 @@ class Shuffle:
     """Added to the seed for what differs from epoch to epoch."""
 
     block_size: int
-    """About how far, in samples, py1br and py1e spread the samples of a shard."""
+    """About how far, in samples, feistel, py1br and py1e spread the samples of a shard."""
 
     def check(self, num_samples: int, *, least_block: int = 0) -> None:
         """Refuse what the algorithm cannot do, before any work is done.
@@ -56,7 +61,7 @@ class Shuffle:
                 f"plan_epoch: num_canonical_nodes must be at most the number of samples, {num_samples}, with "
                 f"shuffle_algo 'py1e', got {self.num_canonical_nodes}; lower it, or draw more samples of the stream"
             )
-        least_block = max(least_block, {"py1e": 1, "py1br": 2}.get(self.algo, 0))
+        least_block = max(least_block, {"feistel": 1, "py1br": 2, "py1e": 1}.get(self.algo, 0))
         if num_samples and self.block_size < least_block:
             raise ValueError(
                 f"plan_epoch: shuffle_block_size, times the stream's proportion unless batching is 'random', must be "
@@ -70,16 +75,19 @@ class Shuffle:
             unit_sizes: Samples of each unit, of shape (units,), each 1 or more.
             nodes: The canonical nodes wanted.
         """
-        num_samples = int(unit_sizes.sum())
-        if self.algo == "naive":
-            nodes = np.arange(self.num_canonical_nodes)
-        out = Permutation(node_starts(num_samples, self.num_canonical_nodes), nodes)
-        if num_samples and len(out.nodes):
-            SHUFFLE_ALGOS[self.algo](self, unit_sizes, out)
-        return out
+        return SHUFFLE_ALGOS[self.algo](self, unit_sizes, nodes)
 
     @property
-    def _block_range(self) -> tuple[int, int]:
+    def knows_nodes(self) -> bool:
+        """Whether `permute` makes the nodes wanted alone; if not, it makes all of them whatever is wanted."""
+        return self.algo not in ("feistel", "naive")
+
+    def starts(self, unit_sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the `node_starts` of the units."""
+        return node_starts(int(unit_sizes.sum()), self.num_canonical_nodes)
+
+    @property
+    def block_range(self) -> tuple[int, int]:
         """The least size of a block, and the first that is too much."""
         return int(0.75 * self.block_size), int(1.25 * self.block_size)
 
@@ -97,8 +105,9 @@ class _Deck:
         """Shuffle the items from `start` to `stop` of a part, or draw as if."""
         self.random.shuffle(self.blank[: stop - start] if part is None else part[start:stop])
 
-    def shuffle_spans(self, part: NDArray[np.signedinteger] | None, begins: list[int], sizes: list[int]) -> None:
-        """Fill a part with spans of positions, the positions of each shuffled, or draw as if."""
+    def fill(self, part: NDArray[np.signedinteger] | None, spans: Spans, node: int) -> None:
+        """Fill a part with a node's spans, the positions of each shuffled, or draw as if."""
+        begins, sizes = (array.tolist() for array in spans.of(node))
         if part is None:
             for size in sizes:
                 self.random.shuffle(self.blank[:size])
@@ -111,86 +120,31 @@ class _Deck:
             start += size
 
 
-@dataclass(frozen=True)
-class _Spans:
-    """Stretches of positions in the order of the shuffled units, cut where a canonical node ends."""
-
-    begins: NDArray[np.int64]
-    """First position of each span, of shape (spans,)."""
-
-    sizes: NDArray[np.int64]
-    """Samples of each span, of shape (spans,)."""
-
-    firsts: NDArray[np.int64]
-    """First span of each canonical node, and the number of spans, of shape (canonical nodes + 1,)."""
-
-    def of(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return begins and sizes of a node's spans."""
-        part = slice(self.firsts[node], self.firsts[node + 1])
-        return self.begins[part], self.sizes[part]
-
-
-def _lay_out(unit_sizes: NDArray[np.int64], order: NDArray[np.int64], starts: NDArray[np.int64]) -> _Spans:
-    """Lay units end to end in some order and cut them into spans where canonical nodes end."""
-    ends = np.cumsum(unit_sizes[order])
-    bounds = np.unique(np.concatenate([starts, ends]))
-    place = bounds[:-1]
-    index = np.searchsorted(ends, place, side="right")  # which of the ordered units holds each place
-    unit_starts = np.cumsum(unit_sizes) - unit_sizes
-    offsets = place - (ends - unit_sizes[order])[index]
-    return _Spans(unit_starts[order[index]] + offsets, np.diff(bounds), np.searchsorted(place, starts))
-
-
-def _shuffle_order(random: np.random.Generator, count: int) -> NDArray[np.int64]:
-    """Return the order in which the generator would leave a list of `count` items."""
-    order = np.arange(count)
-    random.shuffle(order)
-    return order
-
-
-def _shuffled_nodes(
-    shuffle: Shuffle, unit_sizes: NDArray[np.int64], starts: NDArray[np.int64], deck: _Deck
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield begins and sizes of every canonical node's spans, in the order that py1s, py1br and py1e start from.
-
-    The draws of all nodes are made before the first one is yielded.
-    """
-    order = _shuffle_order(np.random.default_rng(shuffle.seed), len(unit_sizes))
-    spans = _lay_out(unit_sizes, order, starts)
-    orders = [_shuffle_order(deck.random, count) for count in np.diff(spans.firsts).tolist()]
-    for node, order in enumerate(orders):
-        begins, sizes = spans.of(node)
-        yield begins[order].tolist(), sizes[order].tolist()
-
-
-def _naive(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: Permutation) -> None:
+def _naive(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: PermutationTable) -> None:
     """All samples, anywhere."""
     out.values = np.arange(len(out.values), dtype=out.values.dtype)
     np.random.default_rng(shuffle.seed + shuffle.epoch).shuffle(out.values)
 
 
-def _py1s(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: Permutation) -> None:
+def _py1s(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: PermutationTable) -> None:
     """Shards in random order, their samples shuffled within each span."""
     deck = _Deck(shuffle.seed + shuffle.epoch, int(unit_sizes.max()))
-    last = out.nodes[-1]
-    for node, (begins, sizes) in enumerate(_shuffled_nodes(shuffle, unit_sizes, out.starts, deck)):
-        if node > last:
-            break
-        deck.shuffle_spans(out.part(node), begins, sizes)
+    spans = shuffle_spans(unit_sizes, out.starts, seed=shuffle.seed, random=deck.random)
+    for node in range(out.nodes[-1] + 1):
+        deck.fill(out.part(node), spans, node)
 
 
-def _py1br(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: Permutation) -> None:
+def _py1br(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: PermutationTable) -> None:
     """Shards in random order, then all samples of blocks of random size shuffled."""
-    low, high = shuffle._block_range
+    low, high = shuffle.block_range
     deck = _Deck(shuffle.seed + shuffle.epoch, max(high, 1))
-    nodes = list(_shuffled_nodes(shuffle, unit_sizes, out.starts, deck))
+    spans = shuffle_spans(unit_sizes, out.starts, seed=shuffle.seed, random=deck.random)
     staggers = deck.random.integers(0, low, (shuffle.num_canonical_nodes,)).tolist()
     for node in range(out.nodes[-1] + 1):
-        begins, sizes = nodes[node]
         part = out.part(node)
-        if part is not None and sizes:
-            part[:] = _positions(np.array(begins), np.array(sizes))
-        length, block, blocks = sum(sizes), 0, []
+        if part is not None:
+            part[:] = positions_of(*spans.of(node))
+        length, block, blocks = int(out.starts[node + 1] - out.starts[node]), 0, []
         while block < length:
             size = int(deck.random.integers(low, high))
             start, stop = max(block - staggers[node], 0), min(block + size - staggers[node], length)
@@ -200,17 +154,15 @@ def _py1br(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: Permutation) ->
             deck.shuffle(part, start, stop)
 
 
-def _py1e(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: Permutation) -> None:
+def _py1e(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: PermutationTable) -> None:
     """Shards in random order, then every sample moved by a random distance around its shard's place."""
     deck = _Deck(shuffle.seed + shuffle.epoch, int(unit_sizes.max()))
-    low, high = shuffle._block_range
+    low, high = shuffle.block_range
     integers, skip = deck.random.integers, deck.random.bit_generator.random_raw
-    last = out.nodes[-1]
-    for node, (begins, sizes) in enumerate(_shuffled_nodes(shuffle, unit_sizes, out.starts, deck)):
-        if node > last:
-            break
-        part = out.part(node)
-        deck.shuffle_spans(part, begins, sizes)
+    spans = shuffle_spans(unit_sizes, out.starts, seed=shuffle.seed, random=deck.random)
+    for node in range(out.nodes[-1] + 1):
+        part, sizes = out.part(node), spans.of(node)[1].tolist()
+        deck.fill(part, spans, node)
         if part is not None:
             part[:] = part[np.argsort(_shift(deck.random, sizes, low, high))]
         else:
@@ -231,27 +183,27 @@ def _shift(random: np.random.Generator, sizes: list[int], low: int, high: int) -
     return places
 
 
-def _py2s(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: Permutation) -> None:
+def _py2s(shuffle: Shuffle, unit_sizes: NDArray[np.int64], out: PermutationTable) -> None:
     """As py1s, but samples are shuffled within their shards once more, before shards are cut at canonical nodes."""
     fixed = _Deck(shuffle.seed, int(unit_sizes.max()))
-    order = _shuffle_order(fixed.random, len(unit_sizes))
+    order = shuffle_order(fixed.random, len(unit_sizes))
     _shuffle_units(fixed, unit_sizes, order, out)
-    spans = _lay_out(unit_sizes, order, out.starts)
+    spans = lay_out(unit_sizes, order, out.starts)
     deck = _Deck(shuffle.seed + shuffle.epoch, int(unit_sizes.max()))
     for node in range(out.nodes[-1] + 1):
         part = out.part(node)
         _, sizes = spans.of(node)
-        order = _shuffle_order(deck.random, len(sizes))
+        order = shuffle_order(deck.random, len(sizes))
         if part is not None:
             begins = (np.cumsum(sizes) - sizes)[order]
-            part[:] = part[_positions(begins, sizes[order])]
+            part[:] = part[positions_of(begins, sizes[order])]
         start = 0
         for size in sizes[order].tolist():
             deck.shuffle(part, start, start + size)
             start += size
 
 
-def _shuffle_units(deck: _Deck, unit_sizes: NDArray[np.int64], order: NDArray[np.int64], out: Permutation) -> None:
+def _shuffle_units(deck: _Deck, unit_sizes: NDArray[np.int64], order: NDArray[np.int64], out: PermutationTable) -> None:
     """Lay units end to end in some order, the positions of each shuffled, and keep what falls on wanted nodes."""
     unit_starts = np.cumsum(unit_sizes) - unit_sizes
     place = 0
@@ -274,15 +226,30 @@ def _shuffle_units(deck: _Deck, unit_sizes: NDArray[np.int64], order: NDArray[np
         place += size
 
 
-def _positions(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of spans, one after the other."""
-    return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+Fill = Callable[[Shuffle, NDArray[np.int64], PermutationTable], None]
 
 
-SHUFFLE_ALGOS: dict[str, Callable[[Shuffle, NDArray[np.int64], Permutation], None]] = {
-    "naive": _naive,
-    "py1br": _py1br,
-    "py1e": _py1e,
-    "py1s": _py1s,
-    "py2s": _py2s,
+def _table(fill: Fill, shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64]) -> Permutation:
+    """Permute the positions of some nodes into a table."""
+    wanted = nodes if shuffle.knows_nodes else np.arange(shuffle.num_canonical_nodes)
+    out = PermutationTable(shuffle.starts(unit_sizes), wanted)
+    if len(unit_sizes) and len(out.nodes):
+        fill(shuffle, unit_sizes, out)
+    return out
+
+
+def _feistel(shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64]) -> Permutation:
+    """Shards in random order, then all samples of blocks of random size permuted by a formula; every node at once."""
+    starts, random = shuffle.starts(unit_sizes), np.random.default_rng(shuffle.seed + shuffle.epoch)
+    spans = shuffle_spans(unit_sizes, starts, seed=shuffle.seed, random=random)
+    return FeistelPermutation(spans, starts, block_size=shuffle.block_size, seed=shuffle.seed, epoch=shuffle.epoch)
+
+
+SHUFFLE_ALGOS: dict[str, Callable[[Shuffle, NDArray[np.int64], NDArray[np.int64]], Permutation]] = {
+    "feistel": _feistel,
+    "naive": partial(_table, _naive),
+    "py1br": partial(_table, _py1br),
+    "py1e": partial(_table, _py1e),
+    "py1s": partial(_table, _py1s),
+    "py2s": partial(_table, _py2s),
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hf_mds.plan import EpochSpec, StreamSpec, World, plan_epoch
+from hf_mds.plan import SHUFFLE_ALGOS, EpochSpec, StreamSpec, World, plan_epoch
 
 SPEC = EpochSpec(streams=(StreamSpec([64] * 20), StreamSpec([10, 30], repeat=2)), batch_size=4)
 WORLD = World(2, 3, 2)
@@ -30,7 +30,7 @@ WORLD = World(2, 3, 2)
         (
             {"shuffle_algo": "py3"},
             ValueError,
-            "shuffle_algo must be one of 'naive', 'py1br', 'py1e', 'py1s', 'py2s', got 'py3'",
+            "shuffle_algo must be one of 'feistel', 'naive', 'py1br', 'py1e', 'py1s', 'py2s', got 'py3'",
         ),
         ({"sampling_method": None}, ValueError, "sampling_method must be one of 'balanced', 'fixed', got None"),
         ({"partition_algo": "o"}, ValueError, "partition_algo must be one of 'orig', 'relaxed', got 'o'"),
@@ -118,6 +118,25 @@ def test_ids_in_any_order_of_asking() -> None:
 def test_no_ids_for_who_is_not_there(place: tuple[int, int, int]) -> None:
     with pytest.raises(IndexError, match=r"^EpochPlan.ids: (node|rank|worker) must be from 0 to \d, got -?\d$"):
         plan_epoch(SPEC, WORLD).ids(*place)
+    with pytest.raises(IndexError, match="must be from 0 to"):
+        plan_epoch(SPEC, WORLD).num_ids(*place)
+
+
+@pytest.mark.parametrize("algo", sorted(SHUFFLE_ALGOS))
+def test_batches_one_by_one(algo: str) -> None:
+    plan = plan_epoch(replace(SPEC, shuffle_algo=algo), WORLD)
+    for worker in range(2):
+        ids = plan.ids(1, 2, worker)
+        some = [plan.ids(1, 2, worker, start=batch, stop=batch + 3) for batch in range(0, len(ids), 3)]
+        np.testing.assert_array_equal(np.concatenate(some), ids)
+        np.testing.assert_array_equal(plan.ids(1, 2, worker, start=len(ids) - 2), ids[-2:])
+    assert plan.ids(1, 2, 0, start=99).shape == plan.ids(1, 2, 0, start=5, stop=4).shape == (0, 4)
+
+
+@pytest.mark.parametrize("batches", [(-1, 3), (0, -1)])
+def test_no_batches_before_the_first(batches: tuple[int, int]) -> None:
+    with pytest.raises(IndexError, match=r"^EpochPlan.ids: start and stop must be 0 or more, got -?\d and -?\d$"):
+        plan_epoch(SPEC, WORLD).ids(0, 0, 0, start=batches[0], stop=batches[1])
 
 
 def test_one_sample() -> None:
@@ -175,3 +194,22 @@ def test_one_workers_ids_take_the_memory_of_its_canonical_node() -> None:
     done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
     # The epoch's ids alone are 64 MB; a node's shuffle takes 24 bytes for each of its 10^6 samples.
     assert int(done.stdout) < 40_000  # kB
+
+
+MEASURE_LARGE = """
+from hf_mds.plan import EpochSpec, StreamSpec, World, plan_epoch
+import resource
+import numpy as np
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+spec = EpochSpec(streams=(StreamSpec(np.full(1_000_000, 10_000)),), batch_size=8, shuffle_algo="feistel")
+plan = plan_epoch(spec, World(8, 8, 2), sample_in_epoch=512 * 9_000_000)
+assert plan.num_ids(7, 7, 1) == (10_000_000_000 - 512 * 9_000_000) // 128
+assert len(np.unique(plan.ids(7, 7, 1, start=4_000_000, stop=4_000_100))) == 800
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_feistel_holds_the_list_of_shards_alone() -> None:
+    """10^10 samples in 10^6 shards, in the middle of an epoch."""
+    done = subprocess.run([sys.executable, "-c", MEASURE_LARGE], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200_000  # kB

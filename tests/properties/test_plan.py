@@ -82,6 +82,10 @@ def test_ids_are_those_of_the_array(spec: EpochSpec, world: World, epoch: int, s
     for _ in range(3):
         place = tuple(random.randrange(size) for size in plan.shape[:3])
         np.testing.assert_array_equal(fresh.ids(*place), ids[place])
+        start, stop = (random.randrange(plan.shape[3] + 2) for _ in range(2))
+        np.testing.assert_array_equal(fresh.ids(*place, start=start, stop=stop), ids[place][start:stop])
+        filled = ids[place].ravel()[ids[place].ravel() >= 0]
+        assert fresh.num_ids(*place) == len(filled)
 
 
 @settings(PROFILE)
@@ -159,6 +163,9 @@ def test_resuming_on_another_number_of_nodes(
     later = replace(spec, batch_size=batch_size, initial_physical_nodes=2)
     resumed = plan_epoch(later, World(nodes, ranks, 3), epoch, steps * 24)
     np.testing.assert_array_equal(rows(resumed), rows(whole)[steps:])
+    ids, last = resumed.to_array(), tuple(size - 1 for size in resumed.shape[:3])
+    np.testing.assert_array_equal(resumed.ids(*last, start=1, stop=4), ids[last][1:4])
+    assert resumed.num_ids(*last) == (ids[last] >= 0).sum()
 
 
 @settings(PROFILE)
