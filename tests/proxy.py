@@ -6,8 +6,9 @@ It runs apart from the tests because a DataLoader forks: a connection that a for
 proxy's closing of it, and no reset would reach the client. Rules, all together or none:
 
     latency: seconds before each request            rate: bytes a second of all answers together
-    fault: "status" (with `status`, `retry_after`), "reset", "close" or "stall", on every `every`-th GET of a file whose
-        name holds `match`; the last three let `body` of the answer pass (1/2 by default)
+    fault: "status" (with `status`, `retry_after`), "reset", "close" or "stall", on one of `every` GETs whose target
+        holds `match`; which ones is drawn, always in the same way: a client that needs three requests for a file must
+        not meet the fault in each third. The last three let `body` of the answer pass, by default half of it
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import re
 import socket
 import struct
@@ -34,7 +36,8 @@ class Proxy:
         self.port = port  # of the server behind
         self.rules: dict[str, Any] = {}
         self.requests: list[tuple[str, str, str]] = []  # method, target, range
-        self.num_bytes = self.num_faults = self.num_matching = 0
+        self.num_bytes = self.num_faults = 0
+        self._random = random.Random(0)
         self._free_at = 0.0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,8 +71,7 @@ class Proxy:
     def next_fault(self, method: str, target: str) -> str | None:
         if not self.rules.get("fault") or method != "GET" or self.rules.get("match", "shard.") not in target:
             return None
-        self.num_matching += 1
-        if self.num_matching % self.rules.get("every", 3):
+        if self._random.random() * self.rules.get("every", 3) >= 1:
             return None
         self.num_faults += 1
         return str(self.rules["fault"])
@@ -108,7 +110,8 @@ class Proxy:
     def steer(self, target: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         if target == "/-/rules":
             self.rules, self.requests = json.loads(body), []
-            self.num_bytes = self.num_faults = self.num_matching = 0
+            self.num_bytes = self.num_faults = 0
+            self._random = random.Random(0)
         found = {"requests": self.requests, "num_bytes": self.num_bytes, "num_faults": self.num_faults}
         text = json.dumps(found).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text))

@@ -74,7 +74,7 @@ class Store:
         else:
             import fsspec
 
-            filesystem, root = fsspec.url_to_fs(self.url(path), **self.storage_options)
+            filesystem, root = fsspec.url_to_fs(self.url(path), skip_instance_cache=True, **self.storage_options)
             for file in sorted(Path(folder).rglob("*")):
                 if file.is_file():
                     filesystem.pipe_file(f"{root}/{file.relative_to(folder)}", file.read_bytes())

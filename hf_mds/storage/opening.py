@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,6 +80,7 @@ def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, 
             f"{redact_url(url)}: scheme must be one that fsspec knows, got {protocol!r}; "
             "check the spelling, or install the package that registers it with fsspec"
         ) from error
+    _of_this_process[id(filesystem)] = filesystem
     return filesystem, path
 
 
@@ -128,3 +131,20 @@ class Opened:
         """Take back a filesystem that is in order."""
         if self.shared is None:
             self.idle.append(lent)
+
+
+_of_this_process: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_inherited: list[Any] = []
+
+
+def _keep_inherited() -> None:
+    """Keep a parent's filesystems alive in a forked child, unused; also those that only wait to be collected.
+
+    When one is collected, it closes its connections, which are the parent's as well: a TLS connection is told that it
+    ends, and what belongs to an event loop that does not run here complains on the terminal.
+    """
+    _inherited.extend(_of_this_process.values())
+    _of_this_process.clear()
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
