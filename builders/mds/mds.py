@@ -66,6 +66,12 @@ class MDSConfig(datasets.BuilderConfig):
     """Whether compressed shards stay in the cache beside the raw ones."""
     allow_unsafe_types: bool = False
     """Whether columns of pickles are read; they come as the bytes that were stored."""
+    request_bytes: int | str | None = build.DEFAULT_REQUEST_BYTES
+    """Where an epoch needs few samples of a remote raw shard, they are read by ranges, as long as that is cheaper than
+    the shard; a request counts as so many bytes. None: shards are read whole."""
+    on_bad_sample: str = "raise"
+    """What happens where data is damaged or missing: "raise", or "skip": the next readable sample takes its place, the
+    same on every rank, and a ledger beside the cache lists it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

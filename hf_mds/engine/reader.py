@@ -87,6 +87,7 @@ class Reader:
         self.encodings: Mapping[str, str] = columns_of(
             self.streams, self.options.columns, allow_unsafe_types=self.options.allow_unsafe_types
         )
+        self._names = list(self.encodings)
         counts = [stream.index.samples_per_shard for stream in self.streams]
         self._ends = np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]), dtype=np.int64)
         self._shelf = Shelf(self.streams, self.options.num_threads)
@@ -115,17 +116,19 @@ class Reader:
         samples: list[dict[str, Any]] = []
         while len(samples) < len(ids):
             part = slice(len(samples), len(samples) + self.options.batch_rows)
-            samples += self._decoded(self._cut(Stretch.of(shard_ids[part], rows[part])))
+            stretch = self._cut(Stretch.of(shard_ids[part], rows[part]))
+            samples += self.to_pylist(self._gather(stretch), stretch)
         self._shelf.drop_parts()
         return samples
 
-    def _decoded(self, stretch: Stretch) -> list[dict[str, Any]]:
-        """Return a stretch as samples of MDS values; cheaply, if it is one."""
-        if len(stretch) == 1 and self._is_uniform:
-            shard = self._shelf.get(stretch.needed)[stretch.needed[0]]
-            unsafe = self.options.allow_unsafe_types
-            return [decode_sample(shard, int(stretch.rows[0]), list(self.encodings), allow_unsafe_types=unsafe)]
-        return self.to_pylist(self._gather(stretch), stretch)
+    def take_one(self, sample_id: int) -> dict[str, Any]:
+        """Return one sample, as `take` does; cheaply, where its shard is open."""
+        shard_id = int(self._ends.searchsorted(sample_id, side="right"))
+        shard = self._shelf.peek(shard_id)
+        if shard is None or not self._is_uniform:
+            return self.take(np.array([sample_id]))[0]
+        row = sample_id - int(self._ends[shard_id]) + shard.num_samples
+        return decode_sample(shard, row, self._names, allow_unsafe_types=self.options.allow_unsafe_types)
 
     def to_pylist(self, batch: pa.RecordBatch, stretch: Stretch | None = None) -> list[dict[str, Any]]:
         """Return a gathered batch as samples of MDS values."""
@@ -156,7 +159,7 @@ class Reader:
         prefetch = Prefetch(self._shelf, self.options.num_threads)
         ranged = self._ranged(ids, num_sharing)
         window = Window(ids, lambda ids: self._as_parts(*self._locate(ids), ranged))
-        num_rows = _FIRST_ROWS
+        num_rows = min(_FIRST_ROWS, self.options.batch_rows)
         try:
             while window.position < len(ids):
                 prefetch.add(window.look(num_rows + ahead))
@@ -311,7 +314,7 @@ class Reader:
     def _gather_open(self, shard_ids: Ids, rows: Ids) -> pa.RecordBatch:
         shards = self._shelf.get(np.unique(shard_ids).tolist())
         if self._is_uniform:
-            return gather(shards, shard_ids, rows, list(self.encodings))
+            return gather(shards, shard_ids, rows, self._names)
         # Streams of different columns: those that a stream lacks are null.
         parts, places = [], []
         groups: dict[tuple[str, ...], list[int]] = {}

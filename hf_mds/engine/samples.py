@@ -67,7 +67,10 @@ class Samples(Sequence[dict[str, Any]]):
         if isinstance(index, slice):
             return self._take(np.arange(len(self))[index])
         if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
-            return self._take(self._normal([index]))[0]
+            number = int(index)
+            if not -len(self) <= number < len(self):
+                raise self._no_such(number)
+            return self._own_reader().take_one(number + len(self) if number < 0 else number)
         if isinstance(index, (list, tuple, range, np.ndarray)):
             return self._take(self._normal(index))
         raise TypeError(f"a sample's number must be an int, a slice or a list of ints, got {index!r}")
@@ -87,13 +90,20 @@ class Samples(Sequence[dict[str, Any]]):
         ids = ids.astype(np.int64)
         wrong = ids[(ids < -len(self)) | (ids >= len(self))]
         if len(wrong):
-            raise IndexError(f"a sample's number must be in {-len(self)} ... {len(self) - 1}, got {wrong[0]}")
+            raise self._no_such(int(wrong[0]))
         return np.where(ids < 0, ids + len(self), ids)
 
+    def _no_such(self, number: int) -> IndexError:
+        return IndexError(f"a sample's number must be in {-len(self)} ... {len(self) - 1}, got {number}")
+
     def _take(self, ids: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
+        return self._own_reader().take(ids) if len(ids) else []
+
+    def _own_reader(self) -> Reader:
+        """Return a reader of this process."""
         if os.getpid() != self._pid:
             self._use(Reader(self._reader.streams, self._reader.options))
-        return self._reader.take(ids) if len(ids) else []
+        return self._reader
 
 
 def open(

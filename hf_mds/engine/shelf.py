@@ -145,6 +145,13 @@ class Shelf:
         while len(self._open) > 1 and not self.fits(tuple(self._open)):
             self._open.popitem(last=False)
 
+    def peek(self, shard_id: int) -> AnyShard | None:
+        """Return a shard if it is open here, and mark it as used."""
+        shard = self._open.get(shard_id)
+        if shard is not None:
+            self._open.move_to_end(shard_id)
+        return shard
+
     def get(self, shard_ids: Sequence[int]) -> dict[int, AnyShard]:
         """Return shards by number, opening those that are not; what must be fetched is fetched at the same time.
 

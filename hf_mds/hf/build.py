@@ -11,6 +11,7 @@ import pyarrow as pa
 from datasets import builder
 
 from hf_mds.engine.reader import Reader, ReadOptions
+from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES
 from hf_mds.engine.stream import CacheOptions
 from hf_mds.hf.dataset import MDSIterableDataset
 from hf_mds.hf.examples import MDSExamplesIterable, Source
@@ -21,6 +22,7 @@ from hf_mds.plan.checks import check_int
 from hf_mds.units import parse_bytes, parse_count
 
 __all__ = [
+    "DEFAULT_REQUEST_BYTES",
     "adopted",
     "check_prepared",
     "common_features",
@@ -73,7 +75,7 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
             str(split): streams_of_files(list(files), {**common, "storage_options": credentials(str(files[0]))})
             for split, files in data_files.items()
         }
-    limit = options["cache_limit"]
+    limit, request_bytes = options["cache_limit"], options["request_bytes"]
     columns, epoch_size = options["columns"], options["epoch_size"]
     order = {name: options[name] for name in _ORDER}
     order["epoch_size"] = None if epoch_size is None else parse_count(epoch_size, "epoch_size")
@@ -85,6 +87,8 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
                 columns=None if columns is None else tuple(columns),
                 predownload=options["predownload"],
                 allow_unsafe_types=options["allow_unsafe_types"],
+                request_bytes=None if request_bytes is None else parse_bytes(request_bytes, "request_bytes"),
+                on_bad_sample=options["on_bad_sample"],
             ),
             cache=CacheOptions(cache_limit=None if limit is None else parse_bytes(limit, "cache_limit")),
             features=options["features"],

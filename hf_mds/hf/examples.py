@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import datasets
 import numpy as np
@@ -26,6 +26,11 @@ from hf_mds.hf.views import NUM_VIRTUAL_SHARDS, Request, interpret, requested_se
 from hf_mds.plan import EpochSpec
 
 __all__ = ["MDSExamplesIterable", "Source", "worker_of_process"]
+
+T = TypeVar("T")
+
+_MEDIA_ROWS = 16
+"""Samples that are held decoded at a time where they are pictures or sounds."""
 
 
 @dataclass(frozen=True)
@@ -125,15 +130,29 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (key, example), the state being that behind the example."""
         decode = _decoder(self.features)
-        for table in self.tables():
-            names = table.column_names
-            for row in zip(*map(_values, table.columns), strict=True):
+        for example in self.rows(lambda table: _examples(table, decode)):
+            yield self._key, example
+
+    def rows(self, make: Callable[[pa.Table], Sequence[T]]) -> Iterator[T]:
+        """Yield what `make` makes of each row of a table of the features, the state being that behind the row.
+
+        What `make` raises is told as the fault of a sample. Where samples are decoded to media, tables are small.
+        """
+        cast = self.source.cast
+        options = self.source.options
+        if _has_media(self.features):
+            options = replace(options, batch_rows=min(options.batch_rows, _MEDIA_ROWS))
+        for made in self._read(lambda batch: make(cast(batch)), options):
+            for row in made:
                 self.advance(1)
-                example = dict(zip(names, row, strict=True))
-                yield self._key, decode(example) if decode else example
+                yield row
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the samples as tables of the features, of some rows each; the caller calls `advance`."""
+        return self._read(self.source.cast, self.source.options)
+
+    def _read(self, convert: Callable[[pa.RecordBatch], T], options: ReadOptions) -> Iterator[T]:
+        """Yield the samples from the state on, some at a time, as `convert` makes of them."""
         view, epoch, spec = self.view()
         state = self._state_dict if self._state_dict is not None else self._init_state_dict()
         if state["epoch"] != epoch:
@@ -146,8 +165,10 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position)[skip:]
         if not len(ids):  # as most parts of a small dataset are
             return
-        reader = Reader(self.source.streams, self.source.options)
-        yield from reader.batches(ids, self.source.cast, self.source.predownload)
+        world = view.world
+        num_sharing = world.ranks_per_node * world.workers_per_rank  # the processes of a node share a cache
+        reader = Reader(self.source.streams, options)
+        yield from reader.batches(ids, convert, self.source.predownload, num_sharing=num_sharing)
 
     def batches(self, num_rows: int, drop_last: bool = False) -> Iterator[pa.Table]:
         """Yield tables of exactly so many rows, only the last may have fewer; the state is that behind the table."""
@@ -208,6 +229,23 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     if column.null_count and isinstance(column.type, pa.ExtensionType):  # datasets 4 would make nan of a null array
         return [value for chunk in column.chunks for value in chunk.storage.to_pylist()]
     return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _examples(table: pa.Table, decode: Callable[[dict[str, Any]], dict[str, Any]] | None) -> list[dict[str, Any]]:
+    names = table.column_names
+    rows = zip(*map(_values, table.columns), strict=True)
+    if decode is None:
+        return [dict(zip(names, row, strict=True)) for row in rows]
+    return [decode(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _has_media(feature: Any) -> bool:
+    """Return whether decoding a sample makes something large of it: a picture, a sound."""
+    if isinstance(feature, dict):
+        return any(map(_has_media, feature.values()))
+    if isinstance(feature, (datasets.List, datasets.LargeList)):
+        return _has_media(feature.feature)
+    return hasattr(feature, "decode_example") and not isinstance(feature, datasets.Json)
 
 
 def _decoder(features: datasets.Features) -> Callable[[dict[str, Any]], dict[str, Any]] | None:

@@ -99,10 +99,7 @@ class ResumableDataset(datasets.IterableDataset):
     def _iter_formatted(self) -> Iterator[Any]:
         formatter = get_formatter(self._format_type, features=self.features)
         leaf = self._prepared_leaf()
-        for table in leaf.tables():
-            for row in rows_of(table, formatter, leaf.features):
-                leaf.advance(1)
-                yield row
+        yield from leaf.rows(lambda table: list(rows_of(table, formatter, leaf.features)))
 
     def _prepare_ex_iterable_for_iteration(self, *args: Any, **kwargs: Any) -> Any:
         """Prepare as `datasets` does, but without the wrappers of a format where there is nothing but the leaf.

@@ -1,0 +1,83 @@
+"""Bad samples in `load_dataset("mds", ...)`: raised with their place, or replaced, the same on every rank."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import load_dataset
+from datasets.distributed import split_dataset_by_node
+from torch.utils.data import DataLoader
+
+import hf_mds
+from hf_mds.errors import FormatError
+
+
+def png(n: int) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("L", (2, 2), n).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> str:
+    """40 images, of which number 7 and 8 are none."""
+    with hf_mds.MDSWriter(out=str(tmp_path / "images"), columns={"n": "int", "image": "png"}) as writer:
+        for n in range(40):
+            writer.write({"n": n, "image": b"no image" if n in (7, 8) else png(n)})
+    return str(tmp_path / "images")
+
+
+def load(folder: str, tmp_path: Path, **options: Any) -> Any:
+    options = {"local": str(tmp_path / "cache"), "batch_size": 4, **options}
+    return load_dataset("mds", data_dir=folder, split="train", streaming=True, **options)
+
+
+def first_pixel(image: Any) -> int:
+    return int(np.asarray(image).flat[0])
+
+
+@pytest.mark.parametrize("format_type", [None, "numpy", "torch"])
+def test_an_image_that_is_none_is_told_with_its_place(images: str, tmp_path: Path, format_type: str | None) -> None:
+    dataset = load(images, tmp_path).with_format(format_type)
+    found = []
+    with pytest.raises(FormatError, match=r"shard\.00000\.mds: sample 7: .*cannot identify image file"):  # noqa: PT012
+        for sample in dataset:
+            found.append(int(sample["n"]))
+    assert found == list(range(7))
+
+
+@pytest.mark.parametrize("format_type", [None, "numpy"])
+def test_skipping_an_image_that_is_none(images: str, tmp_path: Path, format_type: str | None) -> None:
+    dataset = load(images, tmp_path, on_bad_sample="skip").with_format(format_type)
+    expected = [9 if n in (7, 8) else n for n in range(40)]
+    assert [int(sample["n"]) for sample in dataset] == expected
+    assert [first_pixel(sample["image"]) for sample in dataset] == expected
+    (ledger,) = (tmp_path / "cache" / "bad-samples").iterdir()
+    assert [json.loads(line)["sample"] for line in ledger.read_text().splitlines()] == [7, 8]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_ranks_keep_their_counts_and_see_the_same_replacement(images: str, tmp_path: Path, num_workers: int) -> None:
+    def numbers(samples: list[dict[str, Any]]) -> list[int]:
+        return [sample["n"] for sample in samples]
+
+    def batches(rank: int, **options: Any) -> list[list[int]]:
+        dataset = load(images, tmp_path, shuffle=True, **options)
+        part = split_dataset_by_node(dataset, rank=rank, world_size=2)
+        return list(DataLoader(part, batch_size=4, num_workers=num_workers, collate_fn=numbers))
+
+    wanted = [batches(rank, columns=["n"]) for rank in range(2)]
+    found = [batches(rank, on_bad_sample="skip") for rank in range(2)]
+    assert found == [[[9 if n in (7, 8) else n for n in batch] for batch in part] for part in wanted]
+
+
+def test_another_word_is_refused(images: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="on_bad_sample must be 'raise' or 'skip', got 'ignore'"):
+        load(images, tmp_path, on_bad_sample="ignore")
