@@ -1,16 +1,13 @@
-"""From a plan to the ids that one process reads, and from what it has read to a state that resumes anywhere.
+"""From a plan to the ids that one process reads.
 
 A `View` says whose part of the order is meant: a rank's, a DataLoader worker's. `read_ids` gives the ids of a view from
-a position in an epoch on; `fresh_state`, `run_state` and `resume` say where a run is, in plain JSON that the reference
-reads as well.
+a position in an epoch on.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -23,39 +20,7 @@ from hf_mds.plan import EpochSpec, World, plan_epoch
 from hf_mds.plan.mixing import plan_mix
 from hf_mds.plan.partition import plan_partition
 
-__all__ = [
-    "View",
-    "Window",
-    "check_state",
-    "check_state_alone",
-    "end_of_epoch",
-    "fresh_state",
-    "is_run_state",
-    "read_ids",
-    "resume",
-    "run_spec",
-    "run_state",
-]
-
-STATE_VERSION = 1
-DEFAULT_SEED = 9176
-
-RUN_KEYS = ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed", "initial_physical_nodes")
-"""What the reference's state holds, and ours as well."""
-
-_STATE_INTS = {
-    "epoch": 0,
-    "sample_in_epoch": 0,
-    "num_canonical_nodes": 1,
-    "shuffle_seed": 0,
-    "initial_physical_nodes": 1,
-    "samples_read": 0,
-    "batch_size": 1,
-}
-"""Least values of the ints in a state."""
-
-_FACTS = ("shuffle", "shuffle_algo", "shuffle_block_size", "sampling_method", "sampling_granularity",
-          "partition_algo", "batching_method", "epoch_size")  # fmt: skip
+__all__ = ["View", "Window", "end_of_epoch", "read_ids"]
 
 
 @dataclass(frozen=True)
@@ -137,16 +102,6 @@ class Window:
         return replace(self, stop=stop if self.stop is None else min(stop, self.stop))
 
 
-def run_spec(spec: EpochSpec, state: Mapping[str, Any]) -> EpochSpec:
-    """Return the spec with what a run settled when it began."""
-    return replace(
-        spec,
-        num_canonical_nodes=state["num_canonical_nodes"],
-        shuffle_seed=state["shuffle_seed"],
-        initial_physical_nodes=state["initial_physical_nodes"],
-    )
-
-
 def read_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int) -> NDArray[np.int64]:
     """Return the ids that a view reads, from a position in an epoch to the end of the window.
 
@@ -211,152 +166,3 @@ def end_of_epoch(spec: EpochSpec, view: View) -> int:
             initial_nodes=spec.initial_physical_nodes,
         )
     return partition.ids_per_rank * partition.world.num_ranks
-
-
-# ---- states
-
-
-def fresh_state(spec: EpochSpec, view: View, window: Window, epoch: int) -> dict[str, Any]:
-    """Return the state at the beginning of an epoch: JSON, its keys are the same for every dataset.
-
-    `sample_in_epoch` says where, over all ranks, the pass began; `samples_read` what this view has read since.
-    """
-    world = view.world
-    return {
-        "version": STATE_VERSION,
-        "epoch": epoch,
-        "sample_in_epoch": window.start,
-        "num_canonical_nodes": spec.canonical_nodes(world),
-        "shuffle_seed": spec.shuffle_seed,
-        "initial_physical_nodes": spec.initial_physical_nodes or world.distinct.num_nodes,
-        "samples_read": 0,
-        "batch_size": spec.batch_size,
-        "view": str(view),
-        "order": _facts(spec, window),
-    }
-
-
-def _facts(spec: EpochSpec, window: Window) -> dict[str, Any]:
-    facts = {name: getattr(spec, name) for name in _FACTS}
-    return {
-        **facts,
-        "samples": spec.num_samples,
-        "streams": len(spec.streams),
-        "shards": _streams_digest(spec)[:16],
-        "skip": window.start,
-        "take": window.stop,
-    }
-
-
-def _streams_digest(spec: EpochSpec) -> str:
-    """Return what tells apart the shards and weights of mixes; each stream's digest is computed once."""
-    return hashlib.sha256(" ".join(stream.digest for stream in spec.streams).encode()).hexdigest()
-
-
-def is_run_state(state: Mapping[str, Any]) -> bool:
-    """Return whether this is the flat state of a run: a StreamingDataLoader's, or the reference's."""
-    return "sample_in_epoch" in state
-
-
-def run_state(state: Mapping[str, Any], spec: EpochSpec, window: Window, view: View) -> dict[str, Any]:
-    """Check the flat state of a run against a dataset, and return it complete.
-
-    Args:
-        state: From a StreamingDataLoader, or from the reference.
-        spec: That of the dataset it is loaded into.
-        window: What of each epoch is read.
-        view: The rank's.
-
-    Raises:
-        ResumeError: If a key is missing or of the wrong type, or the run began with another order.
-    """
-    fresh = fresh_state(spec, view, window, 0)
-    for key in RUN_KEYS:
-        fresh[key] = state.get(key, fresh[key] if key == "initial_physical_nodes" else None)
-    fresh["order"] = state.get("order", fresh["order"])
-    fresh["version"] = state.get("version", STATE_VERSION)
-    fresh["view"] = str(replace(view, worker=0, num_workers=0))
-    check_state(fresh, spec, view, window)
-    return fresh
-
-
-def check_state(state: Mapping[str, Any], spec: EpochSpec, view: View, window: Window) -> None:
-    """Check that a state is one, and that it is of this dataset and order.
-
-    Raises:
-        ResumeError: If it is not; names both values.
-    """
-    check_state_alone(state)
-    _check_order(state, spec, window)
-    end = end_of_epoch(run_spec(spec, state), view)
-    if state["sample_in_epoch"] > max(2 * end, window.start):  # twice: more ranks may have evened out more of them
-        raise ResumeError(
-            f"state: sample_in_epoch must be at most about {end}, the samples of this dataset's epoch, got "
-            f"{state['sample_in_epoch']}; load the dataset and its options as they were when the state was saved"
-        )
-
-
-def check_state_alone(state: Mapping[str, Any]) -> None:
-    """Check that a state is one of this version, of whatever dataset.
-
-    Raises:
-        ResumeError: If it is not.
-    """
-    if state.get("version") != STATE_VERSION:
-        raise ResumeError(
-            f"state: version must be {STATE_VERSION}, got {state.get('version')!r}; save it again with this hf_mds"
-        )
-    for key, minimum in _STATE_INTS.items():
-        value = state.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise ResumeError(
-                f"state: {key} must be an int of {minimum} or more, got {value!r}; load a state as it was saved"
-            )
-    View.parse(state.get("view"))
-    if not isinstance(state.get("order"), Mapping):
-        raise ResumeError(f"state: order must be a mapping, got {state.get('order')!r}; load a state as it was saved")
-
-
-def resume(state: Mapping[str, Any], spec: EpochSpec, view: View, window: Window) -> tuple[int, int]:
-    """Return where to go on: (sample_in_epoch, samples of this view to leave out from there).
-
-    Raises:
-        ResumeError: If the state is of another version, dataset or order, or was saved in the middle of a batch by
-            another rank or worker than this; names both values.
-    """
-    check_state(state, spec, view, window)
-    start, read = int(state["sample_in_epoch"]), int(state["samples_read"])
-    if read == 0 or (state["view"] == str(view) and state["batch_size"] == spec.batch_size):
-        return start, read
-    saved = View.parse(state["view"])
-    if saved.parts or saved.num_workers:
-        raise ResumeError(
-            f"state: it must be loaded where it was saved, {saved}, got {view}; "
-            "hf_mds.StreamingDataLoader has a state that every rank and any number of workers can load"
-        )
-    if saved.num_distinct == 1 and spec.batching_method == "random":
-        return start + read, 0
-    batches, rest = divmod(read, state["batch_size"])
-    if rest:
-        raise ResumeError(
-            f"state: saved in the middle of a batch by {saved}, it must be loaded there, got {view}; "
-            "save after whole batches to resume with other ranks or workers"
-        )
-    return start + batches * state["batch_size"] * saved.num_distinct, 0
-
-
-def _check_order(state: Mapping[str, Any], spec: EpochSpec, window: Window) -> None:
-    saved, given = state["order"], _facts(spec, window)
-    for key, value in given.items():
-        if saved.get(key) != value:
-            raise ResumeError(
-                f"state: order.{key} must be {value!r} as in this dataset, got {saved.get(key)!r}; "
-                "load the dataset and its options as they were when the state was saved"
-            )
-    for key, default in (("num_canonical_nodes", None), ("shuffle_seed", DEFAULT_SEED)):
-        value = getattr(spec, key)
-        if value not in (default, state[key]):
-            raise ResumeError(
-                f"state: {key} must be {value} as this dataset was given, got {state[key]}; leave the option out to go "
-                "on with the state's"
-            )

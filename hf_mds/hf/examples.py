@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from datasets import iterable_dataset
 
-from hf_mds.engine.order import View, Window, fresh_state, read_ids, resume, run_spec
+from hf_mds.engine.order import View, Window, read_ids
 from hf_mds.engine.reader import Reader, ReadOptions
+from hf_mds.engine.states import fresh_state, resume, run_spec
 from hf_mds.engine.stream import OpenStream
 from hf_mds.errors import ResumeError
 from hf_mds.hf.features import TableCast

@@ -11,15 +11,8 @@ import datasets
 from datasets import iterable_dataset
 from datasets.formatting import get_formatter
 
-from hf_mds.engine.order import (
-    check_state,
-    check_state_alone,
-    end_of_epoch,
-    is_run_state,
-    resume,
-    run_spec,
-    run_state,
-)
+from hf_mds.engine.order import end_of_epoch
+from hf_mds.engine.states import check_state, check_state_alone, is_run_state, resume, run_spec, run_state
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import batched_by, changes_count, detached, find_leaf, leaf_states, with_leaf
 from hf_mds.hf.examples import MDSExamplesIterable, worker_of_process

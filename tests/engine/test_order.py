@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_mds.engine.order import View, Window, end_of_epoch, fresh_state, read_ids, resume, run_spec, run_state
+from hf_mds.engine.order import View, Window, end_of_epoch, read_ids
+from hf_mds.engine.states import fresh_state, resume, run_spec, run_state
 from hf_mds.errors import ResumeError
 from hf_mds.plan import EpochSpec, StreamSpec, World, plan_epoch
 
