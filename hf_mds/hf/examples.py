@@ -7,6 +7,8 @@ and worker this is, and which epoch. Only this module, `dataset.py` and `registe
 from __future__ import annotations
 
 import functools
+import multiprocessing.util
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -161,6 +163,8 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         position, skip = resume(state, spec, view, self.source.window)
         state |= {"sample_in_epoch": position, "samples_read": skip, "view": str(view), "batch_size": spec.batch_size}
         self._key = f"{epoch}_{position}_{view.rank}_{view.worker}"
+        if worker_of_process() is not None:
+            _die_with_parent()
         if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
             _warn_of_batches(view)
         ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position)[skip:]
@@ -210,6 +214,22 @@ def worker_of_process() -> tuple[int, int] | None:
 
     info = get_worker_info()
     return None if info is None else (info.id, info.num_workers)
+
+
+@functools.lru_cache(maxsize=1)
+def _die_with_parent() -> None:
+    """See to it that a DataLoader worker ends when its parent was killed.
+
+    torch's worker notices that, and leaves; but on its way out it waits for somebody to read what is in its queue,
+    which nobody will, for its siblings hold the pipe open. This runs before that wait.
+    """
+    parent = multiprocessing.parent_process()
+
+    def leave() -> None:
+        if parent is not None and not parent.is_alive():
+            os._exit(1)
+
+    multiprocessing.util.Finalize(None, leave, exitpriority=100)
 
 
 @functools.lru_cache(maxsize=1)
