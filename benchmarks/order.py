@@ -2,11 +2,14 @@
 
     python benchmarks/order.py                          # hf_mds alone
     python benchmarks/order.py --peer-python PATH       # beside mosaicml-streaming in another environment
+    python benchmarks/order.py --algo feistel --peer-python PATH --peer-algo py1e
+    python benchmarks/order.py --scale                  # 10^4 to 10^10 samples, every shuffle: up to the first batch
 
 Every measurement runs in a process of its own, which imports, then takes the time of planning and of computing the
 ids; its peak memory is that of the whole process, imports and all (`VmHWM` of Linux). The peer's only way to a worker's
 ids is the array of the whole epoch, made by its public function `generate_work`; before the table is printed, the ids
-of both are compared.
+of both are compared, if both shuffle alike. With `--scale`, what would take too long or too much memory, going by the
+figures for a tenth of the samples, is skipped.
 """
 
 from __future__ import annotations
@@ -32,9 +35,12 @@ MEASURES = {
     "first": "one worker, first node",
     "rank": "all workers of a rank, last node",
     "resume": "one worker, last node, resumed half-way",
+    "batch": "the same, its first batch alone",
     "array": "the whole epoch's array",
     "peer": "mosaicml-streaming, the whole epoch's array",
 }
+SCALES = range(4, 11)
+MAX_SECONDS, MAX_BYTES = 120, 4 << 30
 
 
 def peak_bytes() -> int:
@@ -89,9 +95,11 @@ def prepare_ours(options: argparse.Namespace) -> Callable[[], Any]:
         )
         global_batch = world.num_ranks * options.batch_size
         half = options.samples // 2 // global_batch * global_batch
-        plan = plan_epoch(spec, world, 0, half if options.measure == "resume" else 0)
+        plan = plan_epoch(spec, world, 0, half if options.measure in ("resume", "batch") else 0)
         if options.measure == "array":
             return plan.to_array()[last]
+        if options.measure == "batch":
+            return plan.ids(*last, start=0, stop=1)
         if options.measure == "first":
             return plan.ids(0, 0, 0)
         if options.measure == "rank":
@@ -140,7 +148,7 @@ def prepare_peer(options: argparse.Namespace) -> Callable[[], Any]:
         sample_offset_per_stream=np.array([0]),
         stream_per_shard=np.zeros(options.shards, np.int64),
         shuffle=True,
-        shuffle_algo=options.algo,
+        shuffle_algo=options.peer_algo,
         shuffle_seed=SEED,
         shuffle_block_size=block_size(options),
         sampling_method="balanced",
@@ -187,14 +195,42 @@ def run(name: str, options: argparse.Namespace, arguments: list[str]) -> dict[st
 def print_table(results: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:
     """Print what was measured, beside the peer where it was."""
     world = f"{options.nodes} nodes x {options.ranks} ranks x {options.workers} workers"
-    print(f"{options.samples:,} samples in {options.shards:,} shards, {options.algo}, {world}, seed {SEED}")
+    algo = options.algo + (f" (peer: {options.peer_algo})" if options.peer_algo != options.algo else "")
+    print(f"{options.samples:,} samples in {options.shards:,} shards, {algo}, {world}, seed {SEED}")
     peer = results.get("peer")
     print(f"{'':46}{'seconds':>9}{'peak MB':>10}{'of the peer: time':>20}{'memory':>9}")
     for name, result in results.items():
-        line = f"{MEASURES[name]:46}{result['seconds']:9.2f}{result['peak_bytes'] / 1e6:10.0f}"
+        line = f"{MEASURES[name]:46}{result['seconds']:9.3f}{result['peak_bytes'] / 1e6:10.0f}"
         if peer is not None and name != "peer":
             line += f"{result['seconds'] / peer['seconds']:20.1%}{result['peak_bytes'] / peer['peak_bytes']:9.1%}"
         print(line)
+
+
+def scale(options: argparse.Namespace, arguments: list[str]) -> dict[str, dict[str, Any]]:
+    """Measure the first batch of every shuffle at every size, resumed half-way, and print the table."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from hf_mds.plan import SHUFFLE_ALGOS
+
+    print(f"seconds and peak MB to the first batch of the last worker, resumed half-way; {options.nodes} nodes x "
+          f"{options.ranks} ranks x {options.workers} workers\n")  # fmt: skip
+    print("| shuffle |" + "".join(f" 10^{power} |" for power in SCALES))
+    print("|---|" + "---:|" * len(SCALES))
+    results: dict[str, dict[str, Any]] = {}
+    for algo in sorted(SHUFFLE_ALGOS):
+        cells, last = [], {"seconds": 0.0, "peak_bytes": 0, "import_bytes": 0}
+        for power in SCALES:
+            grown = last["peak_bytes"] - last["import_bytes"]
+            # What grows tenfold in feistel are the shards, in the others the samples.
+            if 10 * last["seconds"] > MAX_SECONDS or 10 * grown > MAX_BYTES:
+                cells.append(f"({10 * last['seconds']:,.0f} s, {10 * grown / 1e9:,.0f} GB)")
+                last = {**last, "seconds": 10 * last["seconds"], "peak_bytes": last["import_bytes"] + 10 * grown}
+                continue
+            size = ["--algo", algo, "--samples", str(10**power), "--shards", str(max(10**power // 10_000, 8))]
+            last = results[f"{algo} 10^{power}"] = run("batch", options, [*arguments, *size])
+            cells.append(f"{last['seconds']:.3f} s, {last['peak_bytes'] / 1e6:.0f} MB")
+        print(f"| {algo} | " + " | ".join(cells) + " |", flush=True)
+    print("\nin brackets: not run, ten times the figures for a tenth of the samples")
+    return results
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -208,12 +244,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=8, help="samples a batch of one rank")
     parser.add_argument("--canonical-nodes", type=int, help="default: as many as nodes")
     parser.add_argument("--algo", default="py1e")
+    parser.add_argument("--peer-algo", help="default: the same")
+    parser.add_argument("--scale", action="store_true", help="measure all shuffles at all sizes instead")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each measurement, of which the quickest counts")
     parser.add_argument("--peer-python", metavar="PATH", help="an interpreter that has mosaicml-streaming")
     parser.add_argument("--json", metavar="PATH", help="write the figures there")
     parser.add_argument("--measure", choices=sorted(MEASURES), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.canonical_nodes = options.canonical_nodes or options.nodes
+    options.peer_algo = options.peer_algo or options.algo
     return options
 
 
@@ -223,16 +262,21 @@ def main(arguments: list[str]) -> int:
     if options.measure:
         print(json.dumps(measure(options)))
         return 0
-    names = [name for name in MEASURES if name != "peer" or options.peer_python]
-    results = {name: run(name, options, arguments) for name in names}
-    print_table(results, options)
-    same = {results[name]["digest"] for name in ("last", "rank", "array", "peer") if name in results}
-    print("the last worker's ids are the same in all" if len(same) == 1 else "THE IDS DIFFER")
+    same: set[str] = set()
+    if options.scale:
+        results = scale(options, arguments)
+    else:
+        names = [name for name in MEASURES if name != "peer" or options.peer_python]
+        results = {name: run(name, options, arguments) for name in names}
+        print_table(results, options)
+        comparable = ("last", "rank", "array", *(["peer"] if options.peer_algo == options.algo else []))
+        same = {results[name]["digest"] for name in comparable if name in results}
+        print("the last worker's ids are the same in all" if len(same) == 1 else "THE IDS DIFFER")
     if options.json:
         machine = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
         config = {k: v for k, v in vars(options).items() if k not in ("measure", "json", "peer_python")}
         Path(options.json).write_text(json.dumps({"config": config, **machine, "results": results}, indent=2) + "\n")
-    return 0 if len(same) == 1 else 1
+    return 0 if len(same) <= 1 else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How well each shuffle mixes, beside what it costs to download and to compute.
 
     python benchmarks/shuffles.py
+    python benchmarks/shuffles.py --rounds      # how random feistel's permutations are, by rounds of its network
 
 The measures are those of hf_mds.plan.quality, over some epochs of one dataset, each shuffle with its default number of
 canonical nodes. docs/shuffles.md says what they mean.
@@ -19,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from hf_mds.plan import SHUFFLE_ALGOS, EpochSpec, StreamSpec, World, plan_epoch
+from hf_mds.plan import SHUFFLE_ALGOS, EpochSpec, StreamSpec, World, feistel, plan_epoch
 from hf_mds.plan.quality import measure_downloads, measure_shuffle, training_order
 
 COLUMNS = {
@@ -69,6 +70,30 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
         print(f"| {algo} | {result['canonical_nodes']} | " + " | ".join(cells) + " |")
 
 
+def print_rounds() -> None:
+    """Print chi-squared over its degrees of freedom, of where samples come in a block, and of what comes next."""
+    sizes = (5, 9, 23, 100, 256)
+    print("| rounds |" + "".join(f" {size} |" for size in sizes))
+    print("|---|" + "---:|" * len(sizes))
+    for rounds in (2, 3, 4, 5, 6, 8, 10):
+        feistel.ROUNDS = rounds
+        cells = []
+        for size in sizes:
+            count = 1_000_000 // size  # of permutations
+            words = np.random.default_rng(1).integers(0, 1 << 63, count).astype(np.uint64)
+            values = np.tile(np.arange(size), count)
+            found = feistel.permute(values, np.full(values.shape, size), np.repeat(words, size)).reshape(count, size)
+            places = np.bincount((found * size + np.arange(size)).ravel(), minlength=size * size)
+            steps = (found[:, 1:] - found[:, :-1]) % size - 1
+            steps = np.bincount((steps * (size - 1) + np.arange(size - 1)).ravel(), minlength=(size - 1) ** 2)
+            excess = [
+                float(((counts - counts.mean()) ** 2).sum() / counts.mean() / freedom)
+                for counts, freedom in ((places, (size - 1) ** 2), (steps, (size - 1) * (size - 2)))
+            ]
+            cells.append(f"{excess[0]:.2f} {excess[1]:.2f}")
+        print(f"| {rounds} | " + " | ".join(cells) + " |")
+
+
 def main(arguments: list[str]) -> int:
     """Measure every shuffle, print the table and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -81,8 +106,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--canonical-nodes", type=int, help="default: that of each shuffle")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--algos", nargs="+", default=["none", *sorted(SHUFFLE_ALGOS)])
+    parser.add_argument("--rounds", action="store_true", help="print that table instead")
     parser.add_argument("--json", metavar="PATH", help="write the figures there")
     options = parser.parse_args(arguments)
+    if options.rounds:
+        print_rounds()
+        return 0
     step = options.nodes * options.ranks * options.batch_size
     if options.samples % options.shards or options.samples % step:
         parser.error(f"--samples must be a multiple of --shards and of the global batch, {step}")

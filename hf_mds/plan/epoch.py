@@ -121,7 +121,7 @@ class EpochPlan:
         return self._take(self._slots(node, rank, worker, range(self.shape[3])[start:stop]))
 
     def num_ids(self, node: int, rank: int, worker: int) -> int:
-        """Return how many of a worker's slots are not empty; those come first. Computes no ids.
+        """Return how many of a worker's slots are not empty; the empty ones are in its last batches. Computes no ids.
 
         Args:
             node: As for `ids`.
