@@ -40,19 +40,20 @@ def write(folder: Path, count: int, image_bytes: int) -> None:
 
 
 def measure(store: servers.Store, behind: proxy.RunningProxy, url: str, paths: list[str], latency: float) -> Any:
-    """Return seconds, bytes read without those of the index, bytes that the cells hold, and requests."""
+    """Return seconds, bytes read beside the index, bytes that the cells hold, requests, CPU seconds of the reader."""
     far = store.behind(behind.port)
     options = {"target_options": dict(far.storage_options), "skip_instance_cache": True}
     fs = fsspec.filesystem("mds", fo=url.replace(store.root, far.root), **options)
     behind.set_rules(latency=latency)
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     fs.ls("", detail=False)
     index_bytes = behind.counts()["num_bytes"]
     cells = fs.cat(paths)
-    seconds = time.perf_counter() - begin
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
     counts = behind.counts()
     assert len(cells) == len(paths)
-    return seconds, counts["num_bytes"] - index_bytes, sum(map(len, cells.values())), len(counts["requests"])
+    read, held = counts["num_bytes"] - index_bytes, sum(map(len, cells.values()))
+    return seconds, read, held, len(counts["requests"]), cpu_seconds
 
 
 def main() -> None:
@@ -78,9 +79,11 @@ def main() -> None:
                         rows = rng.sample(range(args.samples), args.cells)
                         paths = [f"{row:06}/{rng.choice(columns)}" for row in rows]
                         runs.append(measure(store, behind, url, paths, args.latency_ms / 1e3))
-                    seconds, read, held, requests = (statistics.median(run[i] for run in runs) for i in range(4))
+                    seconds, read, held, requests, cpu = (
+                        statistics.median(column) for column in zip(*runs, strict=True)
+                    )
                     slowest = max(run[0] for run in runs)
-                    took = f"{seconds:.2f} s (slowest {slowest:.2f})  {requests:.0f} requests"
+                    took = f"{seconds:.2f} s (slowest {slowest:.2f}, CPU {cpu:.2f})  {requests:.0f} requests"
                     share = f"{read / 1e6:.2f} MB read for {held / 1e6:.2f} MB held ({read / held:.2f} x)"
                     print(f"{kind:4}  {args.cells} cells of {'/'.join(columns):32}  {took}  {share}", flush=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import doctest
 import errno
 import io
 import json
@@ -735,6 +736,21 @@ def test_duckdb_reads_cells_and_lines(many: str) -> None:
         assert found == [(sum(range(1000)),)]
         cells = connection.sql("select content from read_text('mds://00012?/t.txt')").fetchall()
     assert cells == [(f"t{n}",) for n in range(120, 130)]
+
+
+def test_the_documentation_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pil = pytest.importorskip("PIL.Image")
+    pytest.importorskip("datasets")
+    pytest.importorskip("pandas")
+    columns = {"caption": "str", "image": "pil", "width": "int"}
+    for split in ("train", "val"):
+        with hf_mds.MDSWriter(out=str(tmp_path / "laion" / split), columns=columns) as writer:
+            for n in range(50):
+                writer.write({"caption": f"a photo of {n}", "image": pil.new("RGB", (64, 48)), "width": 64})
+    monkeypatch.chdir(tmp_path)
+    docs = Path(__file__).parent.parent / "docs" / "filesystem.md"
+    failed, tried = doctest.testfile(str(docs), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert (failed, tried > 8) == (0, True)
 
 
 def test_fuse(many: str, tmp_path: Path) -> None:
