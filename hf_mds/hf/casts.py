@@ -14,7 +14,6 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets.table import array_cast, cast_array_to_feature
-from datasets.utils.json import ujson_loads
 
 from hf_mds.errors import FormatError
 from hf_mds.format.arrays import list_array, split_arrays
@@ -57,6 +56,8 @@ def _cast(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
         return column
     convert = _CASTS.get(encoding.kind)
     natural = column if convert is None else convert(column, encoding, feature)
+    if isinstance(feature, datasets.Json) and encoding.kind == "json":
+        return natural  # datasets would look at some texts and, if it cannot read them, encode all of them once more
     return cast_array_to_feature(natural, feature)
 
 
@@ -71,7 +72,7 @@ def _cast_number(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array
 def _cast_json(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
     if isinstance(feature, datasets.Json):
         for text in column.to_pylist():  # as datasets decodes it later, far from the shard
-            ujson_loads(text)
+            json.loads(text)
         return pa.ExtensionArray.from_storage(pa.json_(), column)
     return pa.array([json.loads(text) for text in column.to_pylist()])
 

@@ -15,7 +15,7 @@ from hf_mds.engine.order import end_of_epoch
 from hf_mds.engine.states import check_state, check_state_alone, is_run_state, resume, run_spec, run_state
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import batched_by, changes_count, detached, find_leaf, leaf_states, with_leaf
-from hf_mds.hf.examples import MDSExamplesIterable, worker_of_process
+from hf_mds.hf.examples import MDSExamplesIterable, batch_of, worker_of_process
 from hf_mds.hf.finished import FinishedWorkers
 from hf_mds.hf.rows import rows_of
 
@@ -80,7 +80,7 @@ class ResumableDataset(datasets.IterableDataset):
         if self.leaf is not None:
             formatter = get_formatter(self._format_type, features=self.features)
             for table in self._prepared_leaf().batches(batch_size, drop_last_batch):
-                yield formatter.format_batch(table)
+                yield formatter.format_batch(table) if self._formatting else batch_of(table, self.features)
         else:
             yield from super().iter(batch_size, drop_last_batch)
         self._finish_pass()
