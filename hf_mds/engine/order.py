@@ -6,21 +6,23 @@ a position in an epoch on.
 
 from __future__ import annotations
 
+import copy
+import os
 import re
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hf_mds.errors import ResumeError
-from hf_mds.plan import EpochSpec, World, plan_epoch
+from hf_mds.plan import EpochPlan, EpochSpec, World, plan_epoch
 from hf_mds.plan.mixing import plan_mix
 from hf_mds.plan.partition import plan_partition
 
-__all__ = ["View", "Window", "end_of_epoch", "read_ids"]
+__all__ = ["Ids", "View", "Window", "end_of_epoch", "read_ids"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class View:
         Nodes are those of the environment if it describes as many ranks as the view, else it is one node.
         """
         num_nodes = 1
-        if self.num_ranks > 1:
+        if self.num_ranks > 1 and "LOCAL_WORLD_SIZE" in os.environ:
             env = World.from_env()
             if env.num_ranks == self.num_ranks:
                 num_nodes = env.num_nodes
@@ -102,7 +104,81 @@ class Window:
         return replace(self, stop=stop if self.stop is None else min(stop, self.stop))
 
 
-def read_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int) -> NDArray[np.int64]:
+class Ids:
+    """The ids that a view reads, in order, computed where they are looked at: `len`, an index, a slice.
+
+    A worker of a run over billions of samples has millions of them; whoever walks through them needs some thousands.
+    """
+
+    def __init__(self, plan: EpochPlan, place: tuple[int, int, int], window: Window) -> None:
+        """Begin at the plan's position.
+
+        Args:
+            plan: Of the rest of the epoch.
+            place: Node, rank on it, worker of the rank.
+            window: What of the epoch is read at all.
+        """
+        self._plan = plan
+        self._place = place
+        self._first = 0  # of the worker's ids, those from here to `_last` are meant
+        self._last = plan.num_ids(*place)
+        if window.stop is not None:
+            self._last = min(self._last, self._num_before(window.stop))
+        self._held = range(0)
+        self._held_ids = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.int64]:
+        return np.asarray(self[:], dtype)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> NDArray[np.int64]: ...
+    def __getitem__(self, index: int | slice) -> int | NDArray[np.int64]:
+        """Return one id, or (samples,) of a slice of step 1."""
+        if isinstance(index, int):
+            return int(self[index : index + 1][0])
+        start, stop, _ = index.indices(len(self))
+        start, stop = start + self._first, stop + self._first
+        if not (self._held.start <= start and stop <= self._held.stop):
+            self._hold(start, stop)
+        return self._held_ids[start - self._held.start : max(stop, start) - self._held.start]
+
+    def part(self, start: int, stop: int | None = None) -> Ids:
+        """Return a stretch of these, computing none of them."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        part = copy.copy(self)
+        part._first, part._last = self._first + start, self._first + max(start, stop)
+        return part
+
+    def _hold(self, start: int, stop: int) -> None:
+        """Compute the batches that some ids lie in, and some after them: they are asked for next."""
+        size = self._plan.spec.batch_size
+        first = start // size
+        last = max(-(-stop // size), min(-(-self._last // size), first + max(1, _AHEAD_IDS // size)))
+        self._held_ids = self._plan.ids(*self._place, start=first, stop=last).ravel()
+        self._held = range(first * size, first * size + len(self._held_ids))
+
+    def _num_before(self, stop: int) -> int:
+        """Return how many of the worker's ids come before a place in the global order."""
+        node, rank, worker = self._place
+        num_nodes, ranks, workers, _, size = self._plan.shape
+        step = self._plan.global_batch_size
+        # Batch k of the rank begins at k * step; its slots are dealt to nodes in turn, then to their ranks.
+        whole, rest = divmod(max(stop - self._plan.sample_in_epoch, 0), step)
+        count = len(range(worker, whole, workers)) * size
+        if whole % workers == worker:
+            count += len(range(rank * num_nodes + node, rest, num_nodes * ranks))
+        return count
+
+
+_AHEAD_IDS = 1 << 15
+
+
+def read_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int, skip: int = 0) -> Ids:
     """Return the ids that a view reads, from a position in an epoch to the end of the window.
 
     Args:
@@ -111,37 +187,27 @@ def read_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_
         window: What of the epoch is read at all.
         epoch: The epoch's number.
         sample_in_epoch: Samples that all ranks have read before.
+        skip: Samples of the view to leave out after that.
 
     Returns:
-        (samples,) int64, in the order of reading; batches of `spec.batch_size`, only the last of them may be short.
+        Ids in the order of reading; batches of `spec.batch_size`, only the last of them may be short.
     """
-    if not view.parts:
-        return _view_ids(spec, view, window, epoch, sample_in_epoch)
-    ids = _whole_ids(spec, replace(view, parts=()), window, epoch, sample_in_epoch)
-    for part, count in view.parts:
-        ids = ids[len(ids) * part // count : len(ids) * (part + 1) // count]
-    return ids
-
-
-def _view_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int) -> NDArray[np.int64]:
-    world = view.world
     if sample_in_epoch >= end_of_epoch(spec, view):
-        return np.zeros(0, np.int64)
+        return _view_ids(spec, replace(view, parts=()), Window(0, 0), epoch, 0)
+    make = _view_ids_again if view.parts else _view_ids
+    ids = make(spec, replace(view, parts=()), window, epoch, sample_in_epoch)
+    for part, count in view.parts:
+        ids = ids.part(len(ids) * part // count, len(ids) * (part + 1) // count)
+    return ids.part(skip)
+
+
+def _view_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int) -> Ids:
+    world = view.world
     plan = plan_epoch(spec, world, epoch=epoch, sample_in_epoch=sample_in_epoch)
-    node, rank = world.place(view.rank)
-    ids = plan.ids(node, rank, view.worker)
-    if window.stop is not None:
-        num_nodes, ranks, workers, _, _ = plan.shape
-        # (batches, batch) places in the global order: samples are dealt to nodes in turn, then to their ranks
-        batches = np.arange(ids.shape[0]) * workers + view.worker
-        slots = np.arange(ids.shape[1]) * (num_nodes * ranks) + rank * num_nodes + node
-        places = sample_in_epoch + batches[:, None] * plan.global_batch_size + slots
-        ids = ids[places < window.stop]
-    ids = ids.ravel()
-    return ids[ids >= 0]
+    return Ids(plan, (*world.place(view.rank), view.worker), window)
 
 
-_whole_ids = lru_cache(maxsize=2)(_view_ids)
+_view_ids_again = lru_cache(maxsize=2)(_view_ids)
 """A view that is read in many parts is planned once."""
 
 

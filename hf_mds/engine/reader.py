@@ -22,7 +22,7 @@ from hf_mds.engine.prefetch import Prefetch
 from hf_mds.engine.shelf import Shelf
 from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
 from hf_mds.engine.stream import OpenStream
-from hf_mds.engine.window import Stretch, Window
+from hf_mds.engine.window import IdSequence, Stretch, Window
 from hf_mds.errors import FormatError, MDSError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type, gather, row_bytes
@@ -140,7 +140,7 @@ class Reader:
         )
 
     def batches(
-        self, ids: Ids, convert: Callable[[pa.RecordBatch], T], predownload: int, *, num_sharing: int = 1
+        self, ids: IdSequence, convert: Callable[[pa.RecordBatch], T], predownload: int, *, num_sharing: int = 1
     ) -> Iterator[T]:
         """Yield the samples of `ids` in their order, some at a time, as `convert` makes of their batches.
 
@@ -188,7 +188,7 @@ class Reader:
         shard_ids = np.searchsorted(self._ends, ids, side="right").astype(np.int64)
         return shard_ids, ids - np.where(shard_ids > 0, self._ends[shard_ids - 1], 0)
 
-    def _ranged(self, ids: Ids, num_sharing: int) -> list[int]:
+    def _ranged(self, ids: IdSequence, num_sharing: int) -> list[int]:
         """Return the shards of which so few samples are needed in a pass that ranges are cheaper."""
         if self.options.request_bytes is None or all(stream.is_in_place for stream in self.streams):
             return []

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hf_mds.engine.shelf import MAX_OPEN_SHARDS
 
-__all__ = ["Stretch", "Window"]
+__all__ = ["IdSequence", "Stretch", "Window"]
 
 Ids = NDArray[np.int64]
+
+
+class IdSequence(Protocol):
+    """Numbers of samples, in order: an array, or something that computes them where they are looked at."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Ids: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,7 @@ class Stretch:
 class Window:
     """The samples of a pass from the reader's position to where the prefetch looks, as shards and rows."""
 
-    def __init__(self, ids: Ids, locate: Callable[[Ids], tuple[Ids, Ids]]) -> None:
+    def __init__(self, ids: IdSequence, locate: Callable[[Ids], tuple[Ids, Ids]]) -> None:
         """Begin at the first sample.
 
         Args:

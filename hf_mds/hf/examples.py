@@ -168,7 +168,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
             _die_with_parent()
         if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
             _warn_of_batches(view)
-        ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position)[skip:]
+        ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position, skip)
         if not len(ids):  # as most parts of a small dataset are
             return
         world = view.world

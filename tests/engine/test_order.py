@@ -19,6 +19,10 @@ from hf_mds.plan import EpochSpec, StreamSpec, World, plan_epoch
 METHODS = ("random", "stratified", "per_stream", "device_per_stream")
 
 
+def ids_of(*args: Any) -> Any:
+    return np.asarray(read_ids(*args))
+
+
 def make_spec(method: str = "random", sizes: Any = ((10, 7, 13), (25, 6)), **options: Any) -> EpochSpec:
     given = {"num_canonical_nodes": 2, "shuffle_block_size": 16, "initial_physical_nodes": 1, "batch_size": 4}
     streams = tuple(StreamSpec(shards) for shards in sizes)
@@ -53,7 +57,7 @@ def test_a_view_reads_its_part_of_the_plan(
     for rank in range(ranks):
         for worker in range(max(workers, 1)):
             expected = ids[:, worker, rank].ravel()
-            read = read_ids(spec, View(rank, ranks, worker, workers), Window(position), epoch, position)
+            read = ids_of(spec, View(rank, ranks, worker, workers), Window(position), epoch, position)
             assert read.tolist() == expected[expected >= 0].tolist()
 
 
@@ -85,12 +89,12 @@ def test_a_window_is_a_stretch_of_the_global_order(
         for worker in range(max(workers, 1)):
             view = View(rank, ranks, worker, workers)
             expected = ids[:, worker, rank][positions[:, worker, rank] < length]
-            read = read_ids(spec, view, window, 0, start)
+            read = ids_of(spec, view, window, 0, start)
             assert read.tolist() == expected[expected >= 0].tolist()
         if not workers:
-            rest = read_ids(spec, View(rank, ranks), window, 0, resumed)
+            rest = ids_of(spec, View(rank, ranks), window, 0, resumed)
             if method == "random" or resumed < end_of_epoch(spec, View(rank, ranks)):
-                assert rest.tolist() == read_ids(spec, View(rank, ranks), window, 0, start)[later * 2 :].tolist()
+                assert rest.tolist() == ids_of(spec, View(rank, ranks), window, 0, start)[later * 2 :].tolist()
 
 
 @given(ranks=st.integers(1, 4), workers=st.integers(1, 3), length=st.integers(0, 61))
@@ -98,8 +102,8 @@ def test_a_window_is_a_stretch_of_the_global_order(
 def test_taken_samples_are_all_read_once(ranks: int, workers: int, length: int) -> None:
     spec = make_spec(batch_size=2)
     views = [View(rank, ranks, worker, workers) for rank in range(ranks) for worker in range(workers)]
-    read = np.concatenate([read_ids(spec, view, Window().take(length), 0, 0) for view in views])
-    assert sorted(read.tolist()) == sorted(read_ids(spec, View(), Window().take(length), 0, 0).tolist())
+    read = np.concatenate([ids_of(spec, view, Window().take(length), 0, 0) for view in views])
+    assert sorted(read.tolist()) == sorted(ids_of(spec, View(), Window().take(length), 0, 0).tolist())
     assert len(read) == length
 
 
@@ -107,13 +111,13 @@ def test_taken_samples_are_all_read_once(ranks: int, workers: int, length: int) 
 @settings(deadline=None, max_examples=30)
 def test_parts_add_up(parts: list[int], ranks: int) -> None:
     spec = make_spec()
-    expected = read_ids(spec, View(0, ranks), Window(), 1, 0).tolist()
+    expected = ids_of(spec, View(0, ranks), Window(), 1, 0).tolist()
     inner = parts[1:] or [1]
     read: list[int] = []
     for outer_part in range(parts[0]):
         for inner_part in range(inner[0]):
             view = View(0, ranks, parts=((outer_part, parts[0]), (inner_part, inner[0])))
-            read += read_ids(spec, view, Window(), 1, 0).tolist()
+            read += ids_of(spec, view, Window(), 1, 0).tolist()
     assert read == expected
 
 
@@ -133,7 +137,7 @@ def test_the_end_of_an_epoch_with_canonical_nodes(ranks: int, canonical: int) ->
     for position in range(0, end_of_epoch(spec, View(0, ranks)) + 2 * step, step):
         expected = rank[position // ranks :]
         expected = expected[expected >= 0].tolist()
-        read = read_ids(spec, View(ranks - 1, ranks), Window(), 0, position).tolist()
+        read = ids_of(spec, View(ranks - 1, ranks), Window(), 0, position).tolist()
         assert len(read) == len(expected)
         assert read[:-1] == expected[:-1]  # which sample evens out the last step depends on those that are left
         assert ranks > 1 or read == expected
@@ -144,19 +148,19 @@ def test_the_end_of_an_epoch_with_canonical_nodes(ranks: int, canonical: int) ->
 def test_the_end_of_an_epoch(method: str, ranks: int) -> None:
     spec, view = make_spec(method), View(0, ranks)
     end = end_of_epoch(spec, view)
-    assert len(read_ids(spec, view, Window(), 0, end)) == 0
+    assert len(ids_of(spec, view, Window(), 0, end)) == 0
     step = ranks * spec.batch_size
     last = (end - 1) // step * step - (step if method == "device_per_stream" else 0)  # which ends with an empty batch
-    assert len(read_ids(spec, view, Window(), 0, last)) > 0
+    assert len(ids_of(spec, view, Window(), 0, last)) > 0
 
 
 def test_replicated_ranks_read_the_same() -> None:
     spec = make_spec()
-    read = [read_ids(spec, View(rank, 4, replication=2), Window(), 0, 0).tolist() for rank in range(4)]
+    read = [ids_of(spec, View(rank, 4, replication=2), Window(), 0, 0).tolist() for rank in range(4)]
     assert read[0] == read[1]
     assert read[2] == read[3]
-    assert read[0] == read_ids(spec, View(0, 2), Window(), 0, 0).tolist()
-    assert read[2] == read_ids(spec, View(1, 2), Window(), 0, 0).tolist()
+    assert read[0] == ids_of(spec, View(0, 2), Window(), 0, 0).tolist()
+    assert read[2] == ids_of(spec, View(1, 2), Window(), 0, 0).tolist()
 
 
 def test_nodes_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,10 +206,10 @@ def test_a_rank_goes_on_where_it_was(method: str, before: int, after: int, batch
     spec = make_spec(method)
     state = fresh_state(spec, View(0, before), Window(), 0)
     state = json.loads(json.dumps({**state, "samples_read": batches * 4 + rest}))
-    everything = read_ids(spec, View(0, before), Window(), 0, 0)
+    everything = ids_of(spec, View(0, before), Window(), 0, 0)
     position, skip = resume(state, spec, View(0, before), Window())
     assert (
-        read_ids(spec, View(0, before), Window(), 0, position)[skip:].tolist()
+        ids_of(spec, View(0, before), Window(), 0, position)[skip:].tolist()
         == everything[batches * 4 + rest :].tolist()
     )
     if after == before:
