@@ -35,7 +35,7 @@ class MDSConfig(datasets.BuilderConfig):
     num_canonical_nodes: int | None = None
     """Nodes that the order is made for; give it to have one order on any number of nodes."""
     shuffle_algo: str = "py1e"
-    """py1e, py1br, py1s, py2s or naive, as in the reference; or feistel, which starts and resumes at once at any size."""
+    """py1e, py1br, py1s, py2s or naive, as in the reference; or feistel, which starts and resumes at once."""
     shuffle_seed: int = 9176
     """Seeds everything that is random."""
     shuffle_block_size: int | None = None
