@@ -34,6 +34,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests"), str(HERE)]
 def make_ours(options: argparse.Namespace) -> Any:
     """Return a function that makes our dataset; what it needs is imported."""
     import datasets
+    import s3fs  # noqa: F401
     import torch.utils.data  # noqa: F401
 
     import hf_mds  # noqa: F401
@@ -45,6 +46,7 @@ def make_ours(options: argparse.Namespace) -> Any:
         streaming=True,
         shuffle=True,
         batch_size=options.batch_size,
+        shuffle_block_size=options.shuffle_block,
         local=options.cache,
     )
 
@@ -57,7 +59,11 @@ def make_peer(options: argparse.Namespace) -> Any:
 
     streaming = import_peer()
     return lambda: streaming.StreamingDataset(
-        remote=options.url, local=options.cache, shuffle=True, batch_size=options.batch_size
+        remote=options.url,
+        local=options.cache,
+        shuffle=True,
+        batch_size=options.batch_size,
+        shuffle_block_size=options.shuffle_block,
     )
 
 
@@ -104,6 +110,7 @@ def run(name: str, options: argparse.Namespace, store: Any, running: Any) -> dic
         }
         command = [python, __file__, "--measure", name, "--url", store.url("cold"), "--cache", f"{home}/cache"]
         command += ["--batch-size", str(options.batch_size), "--workers", str(options.workers)]
+        command += ["--shuffle-block", str(options.shuffle_block)] if options.shuffle_block else []
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False, cwd=home)
     if done.returncode:
         print(f"{name} failed; its run counts for nothing", file=sys.stderr)
@@ -152,6 +159,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shard-mb", type=int, default=16)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--shuffle-block", type=int, help="how far samples are spread; by default over the dataset")
     parser.add_argument("--latency-ms", type=float, default=30)
     parser.add_argument("--rate-mb", type=float, default=100)
     parser.add_argument("--repeats", type=int, default=3)
