@@ -63,15 +63,17 @@ class Stretch:
 class Window:
     """The samples of a pass from the reader's position to where the prefetch looks, as shards and rows."""
 
-    def __init__(self, ids: IdSequence, locate: Callable[[Ids], tuple[Ids, Ids]]) -> None:
+    def __init__(self, ids: IdSequence, num_first: int, locate: Callable[[Ids, bool], tuple[Ids, Ids]]) -> None:
         """Begin at the first sample.
 
         Args:
             ids: (samples,) of the pass.
-            locate: Returns shard and row of samples; asked once for each sample, in order.
+            num_first: How many of them are its first.
+            locate: Returns shard and row of samples, told whether they are the first; asked once for each, in order.
         """
         self.position = 0
         self._ids = ids
+        self._num_first = num_first
         self._locate = locate
         self._start = 0  # position of the first row below
         self._shard_ids = self._rows = np.zeros(0, np.int64)
@@ -82,7 +84,9 @@ class Window:
         until = min(self.position + num_rows, len(self._ids))
         if until <= seen:
             return []
-        shard_ids, rows = self._locate(self._ids[seen:until])
+        middle = min(max(seen, self._num_first), until)
+        found = self._locate(self._ids[seen:middle], True), self._locate(self._ids[middle:until], False)
+        shard_ids, rows = (np.concatenate(pair) for pair in zip(*found, strict=True))
         done = self.position - self._start
         self._shard_ids = np.concatenate([self._shard_ids[done:], shard_ids])
         self._rows = np.concatenate([self._rows[done:], rows])

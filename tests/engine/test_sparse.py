@@ -152,3 +152,13 @@ def test_hashes_are_of_whole_shards(tmp_path: Path, server: Any) -> None:
     server.serve(tmp_path / "d", "/c4")
     assert open_served(server, tmp_path / "cache", validate_hash="sha1", request_bytes=0)[3] == {"b": bytes(10_000)}
     assert list((tmp_path / "cache").rglob("*.mds"))
+
+
+def test_the_first_samples_of_a_shuffled_pass_do_not_wait_for_their_shards(served: Any, tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).permutation(NUM_SAMPLES)
+    served.requests.clear()
+    assert pass_over(served, tmp_path, ids) == ids.tolist()
+    ranges = [wanted for path, wanted in served.requests if wanted]
+    whole = [path for path, wanted in served.requests if not wanted and path.endswith(".mds")]
+    assert 0 < len(ranges) <= 2 * 64
+    assert len(whole) == len(set(whole)) == 10
