@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from hf_mds.errors import FormatError, MDSError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type, gather, row_bytes
 from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.lazy import cached_property
 
 __all__ = ["ReadOptions", "Reader"]
 
@@ -157,9 +157,11 @@ class Reader:
         """
         ahead = predownload if self.options.predownload is None else self.options.predownload
         prefetch = Prefetch(self._shelf, self.options.num_threads)
-        ranged = self._ranged(ids, num_sharing)
-        window = Window(ids, lambda ids: self._as_parts(*self._locate(ids), ranged))
         num_rows = min(_FIRST_ROWS, self.options.batch_rows)
+        first, rest = self._ranged_at_first(ids[:num_rows], num_sharing), self._ranged(ids, num_sharing)
+        window = Window(
+            ids, num_rows, lambda ids, is_first: self._as_parts(*self._locate(ids), first if is_first else rest)
+        )
         try:
             while window.position < len(ids):
                 prefetch.add(window.look(num_rows + ahead))
@@ -199,6 +201,15 @@ class Reader:
             needs += np.bincount(self._locate(ids[start : start + _LOOK_ROWS])[0], minlength=len(needs))
         needed = np.flatnonzero(needs).tolist()
         return [shard_id for shard_id in needed if self._is_ranged(shard_id, int(needs[shard_id]) * num_sharing)]
+
+    def _ranged_at_first(self, ids: Ids, num_sharing: int) -> list[int]:
+        """Return the shards of the first samples of a pass that shall not be waited for.
+
+        In a shuffled pass they lie in as many shards. Their ranges are here long before all of these are.
+        """
+        shard_ids, counts = np.unique(self._locate(ids)[0], return_counts=True)
+        needs = zip(shard_ids.tolist(), counts.tolist(), strict=True)
+        return [shard_id for shard_id, num_rows in needs if self._is_ranged(shard_id, num_rows * num_sharing)]
 
     def _is_ranged(self, shard_id: int, num_rows: int) -> bool:
         stream, local_id = self._shelf.find(shard_id)

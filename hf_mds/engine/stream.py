@@ -14,7 +14,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +26,7 @@ from hf_mds.format.hashing import hash_names, new_hasher
 from hf_mds.format.index import FileInfo, Index, ShardInfo
 from hf_mds.format.layout import layout_of
 from hf_mds.format.view import Shard, open_shard, split_sample
+from hf_mds.lazy import cached_property
 from hf_mds.storage.cache import ShardCache, default_cache_root
 from hf_mds.storage.remote import Remote
 from hf_mds.storage.urls import join_url, split_file_url
@@ -312,6 +313,7 @@ def open_stream(stream: Stream, options: CacheOptions | None = None) -> OpenStre
     if stream.shards is not None:
         index = replace(index, shards=_subset(index.shards, stream.shards, where))
     opened = OpenStream(stream, index, remote, cache, _generation(file, index, remote), file.version)
+    _ASKED_AT[opened.generation] = time.monotonic()
     _check_limit(opened)
     _check_hashes(opened)
     return opened
