@@ -9,6 +9,8 @@ NEW = .venv
 OLD = .venv-datasets4
 # What depends on `datasets`: tested again with the release that axolotl pins.
 TESTS_OF_DATASETS = tests/hf tests/conformance tests/engine
+# Servers that tests start and no package of pip brings: Azurite comes by npm, where there is npm.
+SERVERS = .servers
 SOURCES = hf_mds builders tests demo benchmarks notebooks
 export HF_HUB_OFFLINE = 1
 
@@ -18,7 +20,7 @@ demo: $(NEW)/.ready-demo
 	$(NEW)/bin/python demo/demo.py
 
 # Both runs always happen; the later closing line of pytest is that of $(OLD).
-test: $(NEW)/.ready-test $(OLD)/.ready-test
+test: $(NEW)/.ready-test $(OLD)/.ready-test $(SERVERS)/.ready
 	@status=0; \
 	for venv in $(NEW) $(OLD); do \
 		paths=; \
@@ -34,7 +36,7 @@ lint: $(NEW)/.ready-test
 	$(NEW)/bin/mypy
 
 clean:
-	rm -rf $(NEW) $(OLD) demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(NEW) $(OLD) $(SERVERS) demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(NEW)/bin/python $(OLD)/bin/python:
 	$(PYTHON) -m venv $(@D:/bin=)
@@ -49,4 +51,10 @@ $(NEW)/.ready-test: setup.cfg constraints.txt | $(NEW)/bin/python
 
 $(OLD)/.ready-test: setup.cfg constraints.txt | $(OLD)/bin/python
 	$(OLD)/$(PIP_INSTALL) --editable '.[test]' datasets==4.8.4
+	@touch $@
+
+$(SERVERS)/.ready: Makefile
+	@mkdir -p $(@D)
+	@npm install --prefix $(@D) --silent --no-audit --no-fund azurite@3.35.0 \
+		|| echo "no Azurite: its tests are skipped (they need npm)"
 	@touch $@
