@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = {
-    "errors": 0, "units": 0,
+    "errors": 0, "units": 0, "lazy": 0,
     "format": 1, "plan": 1,
     "storage": 2,
     "engine": 3,
@@ -27,6 +27,7 @@ LAYERS = {
 THIRD_PARTY = {
     "errors": set(),
     "units": set(),
+    "lazy": set(),
     "plan": {"numpy"},
     "format": {"numpy", "pyarrow", "PIL", "xxhash", "zstandard", "brotli", "cramjam", "typing_extensions"},
     "storage": {"fsspec", "filelock"},

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from hf_mds.filesystem.dataset import Dataset
 from hf_mds.filesystem.names import Numbers
 from hf_mds.filesystem.nodes import INDEX, LINES, File, Folder, Node
 from hf_mds.filesystem.sample import LinesFile, SampleFolder
+from hf_mds.lazy import cached_property
 
 __all__ = ["DatasetFolder", "NumberedFolder", "RawFile", "SplitsFolder"]
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from hf_mds.errors import FormatError
 from hf_mds.format.entries import VERSION, FileInfo, ShardInfo, safe_basename, shard_to_dict
 from hf_mds.format.entry_parsing import ADVICE, IndexFaultError, parse_shards
+from hf_mds.lazy import cached_property
 
 __all__ = ["FileInfo", "Index", "ShardInfo", "merge_indexes", "safe_basename"]
 

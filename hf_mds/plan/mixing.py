@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hf_mds.lazy import cached_property
 from hf_mds.plan.checks import check_int, check_weight
 
 __all__ = ["Mix", "StreamSpec", "plan_mix"]

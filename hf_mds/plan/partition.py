@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hf_mds.lazy import cached_property
 from hf_mds.plan.world import World
 
 __all__ = ["PARTITION_ALGOS", "Partition", "plan_partition"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hf_mds.lazy import cached_property
 from hf_mds.plan.partition import Partition
 from hf_mds.plan.permutation import Permutation, node_starts, nodes_of
 from hf_mds.plan.sampling import Draw
