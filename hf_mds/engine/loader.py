@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from hf_mds.engine.states import check_mapping
 from hf_mds.errors import ResumeError
 
 __all__ = ["StreamingDataLoader"]
@@ -98,8 +99,9 @@ class StreamingDataLoader(DataLoader[Any]):
         """Go on from a state with the next pass, whatever number of ranks and workers saved it.
 
         Raises:
-            ResumeError: If the state does not fit the dataset.
+            ResumeError: If the state does not fit the dataset, or is none.
         """
+        check_mapping(state_dict)
         if "sample_in_epoch" not in state_dict:
             raise ResumeError(
                 f"state: it must be a StreamingDataLoader's or the reference's, got keys {sorted(state_dict)}; "

@@ -11,7 +11,16 @@ from hf_mds.engine.order import View, Window, end_of_epoch
 from hf_mds.errors import ResumeError
 from hf_mds.plan import EpochSpec
 
-__all__ = ["check_state", "check_state_alone", "fresh_state", "is_run_state", "resume", "run_spec", "run_state"]
+__all__ = [
+    "check_mapping",
+    "check_state",
+    "check_state_alone",
+    "fresh_state",
+    "is_run_state",
+    "resume",
+    "run_spec",
+    "run_state",
+]
 
 STATE_VERSION = 1
 DEFAULT_SEED = 9176
@@ -79,6 +88,16 @@ def _facts(spec: EpochSpec, window: Window) -> dict[str, Any]:
 def _streams_digest(spec: EpochSpec) -> str:
     """Return what tells apart the shards and weights of mixes; each stream's digest is computed once."""
     return hashlib.sha256(" ".join(stream.digest for stream in spec.streams).encode()).hexdigest()
+
+
+def check_mapping(state: object) -> None:
+    """Check that a state is a mapping at all.
+
+    Raises:
+        ResumeError: If it is not.
+    """
+    if not isinstance(state, Mapping):
+        raise ResumeError(f"state: it must be a mapping as state_dict() returned it, got {state!r:.80}")
 
 
 def is_run_state(state: Mapping[str, Any]) -> bool:

@@ -73,6 +73,8 @@ def streams_of_mix(mix: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
             if given.get("remote") is not None:
                 raise ValueError(f"streams[{number}]: only one of path and remote must be given, got both")
             given["remote"] = path
+        if isinstance(given.get("remote"), os.PathLike):
+            given["remote"] = os.fspath(given["remote"])
         merged = {**options, **given}
         if "storage_options" not in given and callable(merged.get("storage_options")):
             merged["storage_options"] = merged["storage_options"](given.get("remote") or "")

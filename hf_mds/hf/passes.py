@@ -12,7 +12,15 @@ from datasets import iterable_dataset
 from datasets.formatting import get_formatter
 
 from hf_mds.engine.order import end_of_epoch
-from hf_mds.engine.states import check_state, check_state_alone, is_run_state, resume, run_spec, run_state
+from hf_mds.engine.states import (
+    check_mapping,
+    check_state,
+    check_state_alone,
+    is_run_state,
+    resume,
+    run_spec,
+    run_state,
+)
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import batched_by, changes_count, detached, find_leaf, leaf_states, with_leaf
 from hf_mds.hf.examples import MDSExamplesIterable, batch_of, worker_of_process
@@ -154,6 +162,7 @@ class ResumableDataset(datasets.IterableDataset):
         Raises:
             ResumeError: If the state does not fit this dataset; nothing is changed then.
         """
+        check_mapping(state_dict)
         state: dict[str, Any] = copy.deepcopy(dict(state_dict))
         if is_run_state(state):
             state = self._from_run_state(state)

@@ -9,23 +9,26 @@ from collections.abc import Collection
 __all__ = ["check_choice", "check_flag", "check_int", "check_weight"]
 
 
-def check_int(value: object, what: str, *, minimum: int) -> int:
+def check_int(value: object, what: str, *, minimum: int, maximum: int | None = None) -> int:
     """Return a whole number as an int; NumPy's integers are taken, bools and floats are not.
 
     Args:
         value: What the caller gave.
         what: Where it was given and its name, such as "World: num_nodes".
         minimum: The least value that is allowed.
+        maximum: The greatest, if there is one.
 
     Raises:
         TypeError: If the value is no whole number.
-        ValueError: If it is smaller than `minimum`.
+        ValueError: If it is smaller than `minimum` or greater than `maximum`.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{what} must be an int of {minimum} or more, got {value!r}")
     number = operator.index(value)
     if number < minimum:
         raise ValueError(f"{what} must be an int of {minimum} or more, got {number}")
+    if maximum is not None and number > maximum:
+        raise ValueError(f"{what} must be an int of {maximum} at most, got {number}")
     return number
 
 

@@ -78,7 +78,7 @@ class EpochSpec:
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None or name in ("batch_size", "sampling_granularity"):
-                object.__setattr__(self, name, check_int(value, f"EpochSpec: {name}", minimum=1))
+                object.__setattr__(self, name, check_int(value, f"EpochSpec: {name}", minimum=1, maximum=_MAX_COUNT))
         object.__setattr__(self, "shuffle_seed", check_int(self.shuffle_seed, "EpochSpec: shuffle_seed", minimum=0))
         check_flag(self.shuffle, "EpochSpec: shuffle")
         for name, names in _NAMES.items():
@@ -117,6 +117,9 @@ _COUNTS = (
     "sampling_granularity",
     "initial_physical_nodes",
 )
+
+_MAX_COUNT = 1 << 48
+"""Beyond what any run has, and far enough below 2^63 that positions of all ranks' batches are int64."""
 
 _NAMES: dict[str, Collection[str]] = {
     "shuffle_algo": SHUFFLE_ALGOS,

@@ -230,6 +230,9 @@ def test_states_of_other_datasets(load: Callable[..., Any], numbers: Any, tmp_pa
             loader.load_state_dict({**state, **change})
     with pytest.raises(ResumeError, match=r"got keys \[\]"):
         loader.load_state_dict({})
+    for what, nothing in ((loader, None), (load(), None), (load(), [1])):
+        with pytest.raises(ResumeError, match="must be a mapping"):
+            what.load_state_dict(nothing)
 
 
 def test_the_references_state(load: Callable[..., Any], numbers: Any, folder: str) -> None:

@@ -89,6 +89,11 @@ def test_a_folder_as_data_files(folder: str) -> None:
     assert ns(load("mds", data_files=folder + "/")) == ALL
 
 
+def test_a_path_object_as_a_stream(folder: str) -> None:
+    for key in ("path", "remote"):
+        assert ns(load("mds", streams=[{key: Path(folder)}])) == ALL
+
+
 def test_memory(memory: str) -> None:
     assert ns(load("mds", data_files=f"{memory}/index.json")) == ALL
     assert ns(load("mds", data_files=memory + "/")) == ALL

@@ -21,6 +21,7 @@ WORLD = World(2, 3, 2)
         ({"streams": ()}, TypeError, "streams must be one StreamSpec or more, got ()"),
         ({"streams": ([1, 2],)}, TypeError, "streams must be one StreamSpec or more"),
         ({"batch_size": 0}, ValueError, "batch_size must be an int of 1 or more, got 0"),
+        ({"batch_size": 1 << 70}, ValueError, f"batch_size must be an int of {1 << 48} at most, got {1 << 70}"),
         ({"batch_size": None}, TypeError, "batch_size must be an int of 1 or more, got None"),
         ({"epoch_size": -3}, ValueError, "epoch_size must be an int of 1 or more, got -3"),
         ({"num_canonical_nodes": 0}, ValueError, "num_canonical_nodes must be an int of 1 or more, got 0"),
