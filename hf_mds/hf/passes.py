@@ -26,6 +26,7 @@ from hf_mds.hf.chains import batched_by, changes_count, detached, find_leaf, lea
 from hf_mds.hf.examples import MDSExamplesIterable, batch_of, worker_of_process
 from hf_mds.hf.finished import FinishedWorkers
 from hf_mds.hf.rows import rows_of
+from hf_mds.plan.checks import check_int
 
 __all__ = ["ResumableDataset"]
 
@@ -84,6 +85,7 @@ class ResumableDataset(datasets.IterableDataset):
 
     def iter(self, batch_size: int, drop_last_batch: bool = False) -> Iterator[Any]:
         """Iterate over batches; see `datasets.IterableDataset.iter`."""
+        check_int(batch_size, "batch_size", minimum=1)
         self._begin_pass()
         if self.leaf is not None:
             formatter = get_formatter(self._format_type, features=self.features)

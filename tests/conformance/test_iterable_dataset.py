@@ -148,6 +148,9 @@ def test_values_of_transformations(ds: Any, order: list[int]) -> None:
     assert [len(row["n"]) for row in ds.batch(8, drop_last_batch=True)] == [8] * 12
     assert [row["n"] for row in ds.iter(batch_size=50)] == [order[:50], order[50:100], order[100:]]
     assert [row["n"] for row in ds.iter(batch_size=50, drop_last_batch=True)] == [order[:50], order[50:100]]
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="batch_size must be an int of 1 or more"):
+            next(ds.iter(batch_size=wrong))
     assert ds.add_column("i", list(range(101)))._head(2)["i"] == [0, 1] if hasattr(ds, "add_column") else True
     assert list(ds["n"])[:5] == order[:5]
 
