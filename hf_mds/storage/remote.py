@@ -27,6 +27,7 @@ T = TypeVar("T")
 _VERSION_KEYS = (
     "mtime",
     "LastModified",
+    "Last-Modified",
     "last_modified",
     "updated",
     "generation",

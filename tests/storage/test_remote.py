@@ -5,6 +5,8 @@ import os
 import pickle
 import threading
 import uuid
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -355,3 +357,20 @@ def test_options_by_protocol_leave_out_those_of_others() -> None:
     remote.put_bytes(b"abc", "a")
     assert remote.read("a") == b"abc"
     assert options == kept
+
+
+def test_a_web_server_that_tells_times_alone_tells_versions(tmp_path: Path) -> None:
+    index = tmp_path / "index.json"
+    index.write_text("{}")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            remote = Remote(f"http://127.0.0.1:{server.server_port}")
+            versions = []
+            for seconds in (1_000_000_000, 1_000_000_000, 1_000_000_060):
+                os.utime(index, (seconds, seconds))
+                versions.append(remote.stat("index.json").version)
+        finally:
+            server.shutdown()
+    assert versions[0] == versions[1] != versions[2]
+    assert versions[0]
