@@ -22,7 +22,7 @@ from hf_mds.engine.shelf import Shelf
 from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
 from hf_mds.engine.stream import OpenStream
 from hf_mds.engine.window import IdSequence, Stretch, Window
-from hf_mds.errors import FormatError, MDSError
+from hf_mds.errors import FormatError, MDSError, MissingExtraError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type, gather, row_bytes
 from hf_mds.format.values import decode_sample, to_pylist
@@ -148,7 +148,8 @@ class Reader:
 
         Args:
             ids: (samples,) numbers in 0 ... num_samples - 1.
-            convert: Makes of a batch what is yielded; what it raises is raised as a FormatError that names the sample.
+            convert: Makes of a batch what is yielded; what it raises is raised as a FormatError that names the sample,
+                a package that it lacks as a MissingExtraError.
             predownload: How many samples ahead shards are fetched; `ReadOptions.predownload` comes first.
             num_sharing: Processes that read about as many samples of the same shards from the same cache.
 
@@ -249,8 +250,10 @@ class Reader:
         batch = self._gather(stretch)
         try:
             return convert(batch)
-        except MemoryError:
+        except (MemoryError, MissingExtraError):
             raise
+        except ImportError as error:  # the data is not to blame: no sample could be read, and none may be skipped
+            raise MissingExtraError(f"{self._name(stretch, 0)}: {_missing_package(error)}") from error
         except Exception as error:
             reason = str(error) if isinstance(error, MDSError) else f"{type(error).__name__}: {error}"
             raise FormatError(f"{self._name(stretch, 0)}: {reason}") from error
@@ -354,3 +357,9 @@ def _interleaved(parts: Sequence[pa.RecordBatch], places: Sequence[NDArray[np.in
         return parts[0]
     table = pa.Table.from_batches(parts).combine_chunks()
     return table.take(pa.array(np.argsort(np.concatenate(places)))).combine_chunks().to_batches()[0]
+
+
+def _missing_package(error: ImportError) -> str:
+    if (error.name or "").partition(".")[0] == "PIL" or "Pillow" in str(error):
+        return 'images need Pillow; install it: pip install "hf_mds[images]"'
+    return f"a package that the samples' format needs must be installed, got {error}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader
 
 import hf_mds
-from hf_mds.errors import FormatError
+from hf_mds.errors import FormatError, MissingExtraError
 
 
 def png(n: int) -> bytes:
@@ -51,6 +52,17 @@ def test_an_image_that_is_none_is_told_with_its_place(images: str, tmp_path: Pat
         for sample in dataset:
             found.append(int(sample["n"]))
     assert found == list(range(7))
+
+
+@pytest.mark.parametrize("on_bad_sample", ["raise", "skip"])
+def test_without_pillow_the_package_is_to_blame_not_the_data(
+    images: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_bad_sample: str
+) -> None:
+    dataset = load(images, tmp_path, on_bad_sample=on_bad_sample)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "PIL"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r'sample 0: images need Pillow; .*pip install "hf_mds\[images\]"'):
+        next(iter(dataset))
 
 
 @pytest.mark.parametrize("format_type", [None, "numpy"])
