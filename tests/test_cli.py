@@ -224,3 +224,15 @@ def test_a_closed_pipe_is_no_traceback(dataset: Path) -> None:
     done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_folder_of_splits_names_them(tmp_path: Path) -> None:
+    for split in ("val", "train"):
+        write(tmp_path / split, 3)
+    assert "it is in train, val below; give such a folder" in run("inspect", tmp_path, code=1).stderr
+
+
+def test_a_file_in_place_of_a_folder_is_told_in_words(tmp_path: Path) -> None:
+    write(tmp_path / "c4", 3)
+    error = run("inspect", tmp_path / "c4" / "shard.00000.mds", code=1).stderr
+    assert "index.json must be there, got no such file; give the folder that holds it" in error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import posixpath
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -20,6 +21,7 @@ INDEX = "index.json"
 _log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 200
+_MOST_NAMED = 5
 _LIMIT_SHARE = 10
 """An index that would take more than a tenth of the cache's limit is not kept: shards need the room."""
 
@@ -45,10 +47,15 @@ def read_index(remote: Remote, cache: ShardCache) -> IndexFile:
     try:
         stat = remote.stat(INDEX)
     except MissingFileError as error:
-        raise FileNotFoundError(
-            f"{where}: a dataset's index.json must be there, got no such file; give the folder that holds it "
-            "(a writer that was interrupted leaves none: write again, or use hf_mds.merge_index for parts)"
-        ) from error
+        splits = _folders_with_index(remote)
+        if splits:
+            advice = f"it is in {', '.join(splits)} below; give such a folder, or its name as the split"
+        else:
+            advice = (
+                "give the folder that holds it "
+                "(a writer that was interrupted leaves none: write again, or use hf_mds.merge_index for parts)"
+            )
+        raise FileNotFoundError(f"{where}: a dataset's index.json must be there, got no such file; {advice}") from error
     except AccessDeniedError:
         raise
     except ShardFetchError as error:
@@ -69,6 +76,14 @@ def read_index(remote: Remote, cache: ShardCache) -> IndexFile:
         key, num_bytes=num_bytes, produce=lambda path: remote.fetch(INDEX, path, num_bytes=num_bytes)
     ) as file:
         return IndexFile(file.read(), stat.version)
+
+
+def _folders_with_index(remote: Remote) -> list[str]:
+    """Return the first few folders right in a folder of this machine that hold an index.json; for advice."""
+    if remote.local_path is None:
+        return []
+    found = sorted(file.parent.name for file in Path(remote.local_path).glob(f"*/{INDEX}"))
+    return found if len(found) <= _MOST_NAMED else [*found[:_MOST_NAMED], "..."]
 
 
 def _kept_index(remote: Remote, cache: ShardCache) -> IndexFile | None:
