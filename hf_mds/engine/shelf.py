@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +21,12 @@ __all__ = ["MAX_OPEN_SHARDS", "Shelf"]
 
 MAX_OPEN_SHARDS = 256
 """Each open shard holds a file descriptor, of which a process has 1,024 unless its user says otherwise."""
+
+_MIN_OPEN_SHARDS = 16
+"""What a shelf may have open however many other shelves this process has."""
+
+_SHELVES: weakref.WeakValueDictionary[int, Shelf] = weakref.WeakValueDictionary()
+"""The shelves of this process, which share its file descriptors."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +53,11 @@ class Shelf:
         self._firsts = np.cumsum([0, *(len(stream.index.shards) for stream in streams)])
         self._open: OrderedDict[int, AnyShard] = OrderedDict()
         self._failures: dict[int, MDSError] = {}
+        self._num_opening = 0
         self.pending: dict[int, Future[AnyShard]] = {}  # what a prefetch has begun to load, and nobody has taken yet
         limits = [stream.cache.limit_bytes for stream in streams if not stream.is_in_place]
         self._limit_bytes = min((limit for limit in limits if limit is not None), default=None)
+        _SHELVES[id(self)] = self
 
     @property
     def num_shards(self) -> int:
@@ -123,12 +133,22 @@ class Shelf:
 
     def fits(self, shard_ids: Sequence[int], share: int = 1) -> bool:
         """Return whether these shards may be open at the same time, in 1 / `share` of the cache's limit."""
-        if len(shard_ids) > MAX_OPEN_SHARDS:
+        if len(shard_ids) > self._max_open():
             return False
         if self._limit_bytes is None:
             return True
         found = map(self.find, (shard_id for shard_id in shard_ids if shard_id not in self._parts))
         return share * sum(stream.shard_bytes(local_id) for stream, local_id in found) <= self._limit_bytes
+
+    def _max_open(self) -> int:
+        """Return how many shards may be open here: of three in four descriptors, what other shelves leave."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY:
+            return MAX_OPEN_SHARDS
+        found = (reference() for reference in _SHELVES.valuerefs())
+        others = (shelf for shelf in found if shelf is not None and shelf is not self)
+        taken = sum(len(shelf._open) + shelf._num_opening + len(shelf.pending) for shelf in others)
+        return max(_MIN_OPEN_SHARDS, min(MAX_OPEN_SHARDS, soft * 3 // 4 - taken))
 
     def load(self, shard_id: int) -> AnyShard:
         """Open a shard or a part, without keeping it; the one method for other threads."""
@@ -163,14 +183,24 @@ class Shelf:
         for shard_id in missing:
             if shard_id in self._failures:
                 raise self._failures[shard_id]
-        if sum(not self.is_ready(shard_id) for shard_id in missing) > 1:
-            with ThreadPoolExecutor(min(len(missing), self._num_threads), "hf_mds-fetch") as pool:
-                shards |= zip(missing, pool.map(self._load_or_remember, missing), strict=True)
-        else:
-            shards |= zip(missing, map(self._load_or_remember, missing), strict=True)
+        room = max(self._max_open() - len(missing), len(shards))
+        self._num_opening = len(missing)
+        unused = [shard_id for shard_id in self._open if shard_id not in shards]
+        for shard_id in unused[: max(len(self._open) - room, 0)]:
+            del self._open[shard_id]
+        try:
+            shards |= zip(missing, self._load_all(missing), strict=True)
+        finally:
+            self._num_opening = 0
         for shard_id, shard in shards.items():
             self.keep(shard_id, shard)
         return shards
+
+    def _load_all(self, shard_ids: Sequence[int]) -> list[AnyShard]:
+        if sum(not self.is_ready(shard_id) for shard_id in shard_ids) <= 1:
+            return [self._load_or_remember(shard_id) for shard_id in shard_ids]
+        with ThreadPoolExecutor(min(len(shard_ids), self._num_threads), "hf_mds-fetch") as pool:
+            return list(pool.map(self._load_or_remember, shard_ids))
 
     def has_failed(self, shard_id: int) -> bool:
         """Return whether a shard could not be opened."""

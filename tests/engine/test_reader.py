@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,22 @@ def test_more_shards_than_may_be_open(tmp_path: Path) -> None:
     assert read(reader, shuffled(700)) == list(shuffled(700))
     assert [sample["n"] for sample in reader.take(shuffled(700))] == list(shuffled(700))
     assert len(os.listdir("/proc/self/fd")) - before <= shelf.MAX_OPEN_SHARDS + 4
+
+
+def test_many_readers_share_the_descriptors_of_a_process(tmp_path: Path) -> None:
+    """As when datasets are interleaved, or several are open at random."""
+    with hf_mds.MDSWriter(out=str(tmp_path), columns={"n": "int"}, size_limit=1) as writer:
+        for n in range(400):
+            writer.write({"n": n})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 400, hard))
+    try:
+        readers = [reader_of(str(tmp_path)) for _ in range(5)]
+        for _ in range(2):
+            for reader in readers:
+                assert read(reader, shuffled(400)) == list(shuffled(400))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # ---- the cache's limit
