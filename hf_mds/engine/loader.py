@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torch import distributed
 from torch.utils.data import DataLoader
 
 from hf_mds.engine.states import check_mapping
 from hf_mds.errors import ResumeError
 
 __all__ = ["StreamingDataLoader"]
+
+_log = logging.getLogger(__name__)
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -60,6 +64,16 @@ class StreamingDataLoader(DataLoader[Any]):
         self._taken = 0
         self._pending: Any = None
         super().__init__(dataset.for_loader(batch_size), batch_size=batch_size, **options)
+        for trap in _traps(self._data, has_collate="collate_fn" in options):
+            _log.warning("%s", trap)
+
+    def __len__(self) -> int:
+        """Return the number of batches of this rank in a whole epoch.
+
+        Raises:
+            TypeError: If the dataset has transformations that may change the number of samples.
+        """
+        return int(self._data.num_batches(drop_last=self.drop_last))
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares the iterator's own class
         """Yield the batches of the epoch, from the state that was loaded on; then begin the next epoch."""
@@ -109,3 +123,19 @@ class StreamingDataLoader(DataLoader[Any]):
             )
         self._data.load_state_dict(state_dict)
         self._taken = 0
+
+
+def _traps(dataset: Any, *, has_collate: bool) -> Iterator[str]:
+    """Yield what a user of this dataset probably does not mean."""
+    if distributed.is_available() and distributed.is_initialized():
+        world_size = distributed.get_world_size()
+        if world_size > 1 and dataset.num_replicas == 1:
+            yield (
+                f"this is one of {world_size} processes of torch.distributed, and the dataset is not split: each would "
+                "read the same samples; call datasets.distributed.split_dataset_by_node first"
+            )
+    if not has_collate and dataset.list_columns:
+        yield (
+            f"column {dataset.list_columns[0]!r} holds lists, of which torch makes a list of tensors, one for each "
+            "place; use dataset.with_format('torch'), or give a collate_fn"
+        )

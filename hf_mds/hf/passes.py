@@ -304,6 +304,38 @@ class ResumableDataset(datasets.IterableDataset):
         kept = ("version", "epoch", "num_canonical_nodes", "shuffle_seed", "initial_physical_nodes", "order")
         return {**{key: state[key] for key in kept}, "sample_in_epoch": position}
 
+    @property
+    def num_replicas(self) -> int:
+        """Ranks that the dataset was split for."""
+        return self._only_leaf("be read by a StreamingDataLoader").view()[0].num_ranks
+
+    @property
+    def list_columns(self) -> list[str]:
+        """Columns of lists of numbers that come as Python lists, for there is no format."""
+        if self._formatting is not None or self.features is None:
+            return []
+        lists = ((name, feature) for name, feature in self.features.items() if isinstance(feature, datasets.List))
+        return [name for name, feature in lists if isinstance(feature.feature, datasets.Value)]
+
+    def num_batches(self, *, drop_last: bool = False) -> int:
+        """Return how many batches of the plan's batch size this rank has in a whole epoch.
+
+        Raises:
+            TypeError: If a transformation may change the number of samples.
+        """
+        leaf, changing = find_leaf(self._ex_iterable), changes_count(self._ex_iterable)
+        if leaf is None or changing is not None:
+            raise TypeError(
+                f"the number of batches must be known before an epoch to have a length, got {changing or 'a mix'} in "
+                "between, which changes it"
+            )
+        view, _, spec = leaf.view()
+        window, step = leaf.source.window, spec.batch_size * view.num_distinct
+        end = end_of_epoch(run_spec(spec, leaf.fresh_state(self.epoch)), view)
+        end = end if window.stop is None else min(end, window.stop)
+        num_samples = max(end - window.start, 0)
+        return num_samples // step if drop_last else -(-num_samples // step)
+
     def _only_leaf(self, what: str) -> MDSExamplesIterable:
         leaf = find_leaf(self._ex_iterable)
         if leaf is None:

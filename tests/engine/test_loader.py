@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from datasets import concatenate_datasets, load_dataset
 from datasets.distributed import split_dataset_by_node
 
@@ -250,3 +253,43 @@ def test_the_references_state(load: Callable[..., Any], numbers: Any, folder: st
     # The run goes on as it began, with the state's seed and canonical nodes, and so do its own states.
     assert batches(loader) == numbers.batches(folder, epoch=4, **options)
     assert take(loader, 2) == {**take(loader, 2), "epoch": 5, "num_canonical_nodes": 2, "shuffle_seed": 11}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_length_is_the_number_of_batches(folder: str, num_workers: int, drop_last: bool) -> None:
+    data = load_dataset("mds", data_dir=folder, split="train", streaming=True, batch_size=4, num_canonical_nodes=1)
+    for dataset in (data, data.take(10), data.skip(99), split_dataset_by_node(data, rank=1, world_size=3)):
+        loader = hf_mds.StreamingDataLoader(dataset, batch_size=4, num_workers=num_workers, drop_last=drop_last)
+        assert len(loader) == sum(1 for _ in loader)
+
+
+def test_no_length_where_it_is_not_known(folder: str) -> None:
+    data = load_dataset("mds", data_dir=folder, split="train", streaming=True, batch_size=4)
+    loader = hf_mds.StreamingDataLoader(data.filter(lambda example: example["n"] % 2), batch_size=4)
+    with pytest.raises(TypeError, match="got filtered in between"):
+        len(loader)
+    assert sum(1 for _ in loader) > 0
+
+
+def test_lists_that_torch_would_take_apart_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with hf_mds.MDSWriter(out=str(tmp_path), columns={"x": "ndarray:int64:3"}) as writer:
+        writer.write({"x": np.arange(3)})
+    data = load_dataset("mds", data_dir=str(tmp_path), split="train", streaming=True, batch_size=1)
+    hf_mds.StreamingDataLoader(data.with_format("torch"), batch_size=1)
+    hf_mds.StreamingDataLoader(data, batch_size=1, collate_fn=list)
+    assert caplog.text == ""
+    hf_mds.StreamingDataLoader(data, batch_size=1)
+    assert "column 'x' holds lists" in caplog.text
+
+
+def test_ranks_that_would_all_read_the_same_are_told(
+    folder: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    data = load_dataset("mds", data_dir=folder, split="train", streaming=True, batch_size=4)
+    hf_mds.StreamingDataLoader(split_dataset_by_node(data, rank=0, world_size=2), batch_size=4)
+    assert caplog.text == ""
+    hf_mds.StreamingDataLoader(data, batch_size=4)
+    assert "one of 2 processes of torch.distributed, and the dataset is not split" in caplog.text
