@@ -150,8 +150,13 @@ class ResumableDataset(datasets.IterableDataset):
     # ---- states
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass, also of DataLoader workers that live on; the state is its beginning."""
-        super().set_epoch(epoch)
+        """Set the epoch of the next pass, also of DataLoader workers that live on; the state is its beginning.
+
+        Raises:
+            TypeError: If the epoch is no int.
+            ValueError: If it is negative.
+        """
+        super().set_epoch(check_int(epoch, "epoch", minimum=0))
         self._prepare_ex_iterable_for_iteration()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -326,3 +326,10 @@ def test_hashes_tell_orders_apart(ds: Any) -> None:
 
     assert Hasher.hash(ds._ex_iterable) == Hasher.hash(copy.deepcopy(ds)._ex_iterable)
     assert Hasher.hash(ds._ex_iterable) != Hasher.hash(ds.shuffle(seed=1)._ex_iterable)
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(-1, ValueError), (1.5, TypeError), ("1", TypeError), (None, TypeError)])
+def test_an_epoch_that_is_none_is_refused(folder: str, epoch: Any, error: type[Exception]) -> None:
+    data = load_dataset("mds", data_dir=folder, split="train", streaming=True)
+    with pytest.raises(error, match="epoch must be"):
+        data.set_epoch(epoch)
