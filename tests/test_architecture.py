@@ -30,7 +30,7 @@ THIRD_PARTY = {
     "lazy": set(),
     "plan": {"numpy"},
     "format": {"numpy", "pyarrow", "PIL", "xxhash", "zstandard", "brotli", "cramjam", "typing_extensions"},
-    "storage": {"fsspec", "filelock"},
+    "storage": {"fsspec", "filelock", "huggingface_hub"},
     "engine": {"numpy", "pyarrow", "filelock", "fsspec", "tqdm", "typing_extensions", "torch"},
     "filesystem": {"fsspec", "numpy", "pyarrow"},
 }

@@ -7,6 +7,7 @@ pickles, forks and copies) and turns a shard's number into an open, memory-mappe
 from __future__ import annotations
 
 import hashlib
+import logging
 import mmap
 import os
 import posixpath
@@ -28,11 +29,13 @@ from hf_mds.format.layout import layout_of
 from hf_mds.format.view import Shard, open_shard, split_sample
 from hf_mds.lazy import cached_property
 from hf_mds.storage.cache import ShardCache, default_cache_root
-from hf_mds.storage.remote import Remote
+from hf_mds.storage.remote import FileStat, Remote
 from hf_mds.storage.urls import join_url, split_file_url
 from hf_mds.units import format_bytes
 
 __all__ = ["CacheOptions", "OpenStream", "Stream", "open_stream"]
+
+_log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
 _ASK_SECONDS = 10.0
@@ -353,11 +356,19 @@ def _generation(file: IndexFile, index: Index, remote: Remote) -> str:
     """Return a name for the content of a dataset's files.
 
     Where the writer stored hashes, equal indexes mean equal shards, wherever they lie. Without hashes they do not (two
-    sets of token arrays of one shape have the same index), so address and time of writing go into the name as well.
+    sets of token arrays of one shape have the same index), so address and time of writing go into the name as well. On
+    the Hub the name that git gives to the folder is enough: a commit to other files leaves the cache as good as it was.
     """
     digest = hashlib.sha256(file.text)
     if not all(shard.hashes for shard in index.shards):
-        digest.update(f"\0{remote.describe()}\0{file.version}".encode())
+        if not file.version:
+            _log.warning(
+                "%s: the store does not tell when it was written, and the shards have no hashes: should the dataset be "
+                "written again with an equal index, the cache could not tell; write with hashes=['xxh64']",
+                posixpath.join(remote.describe(), INDEX),
+            )
+        address = "" if FileStat.names_folder(file.version) else remote.describe()
+        digest.update(f"\0{address}\0{file.version}".encode())
     return digest.hexdigest()[:32]
 
 

@@ -98,7 +98,11 @@ def storage_options_of(url: str, download_config: Any) -> dict[str, Any]:
     if local_path_of(url) is not None or download_config is None:
         return {}
     _, options = _prepare_path_and_storage_options(url, download_config=download_config)
-    return dict(options.get(protocol_of(url), {}))
+    chosen = dict(options.get(protocol_of(url), {}))
+    if protocol_of(url) == "hf":  # `datasets` itself adds {"hf": ...}, and sees no flat options any more then
+        flat = {name: value for name, value in download_config.storage_options.items() if name in ("token", "endpoint")}
+        chosen = {**flat, **{name: value for name, value in chosen.items() if value is not None or name not in flat}}
+    return chosen
 
 
 # ---- resolving what load_dataset("mds", ...) was given

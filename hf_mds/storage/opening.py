@@ -65,9 +65,11 @@ def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, 
     protocol = protocol_of(url)
     try:
         # fsspec would hand the same object to others that asked with the same options, and keep a broken one.
-        filesystem, path = fsspec.core.url_to_fs(
-            url, **{**_options_for(url, storage_options), "skip_instance_cache": True}
-        )
+        options = {**_options_for(url, storage_options), "skip_instance_cache": True}
+        if protocol == "hf" and "::" not in url:
+            filesystem, path = _open_hub(url, options)
+        else:
+            filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         raise MissingExtraError(
             f"{redact_url(url)}: {protocol}:// must be readable here, got {type(error).__name__}: {error}; "
@@ -82,6 +84,13 @@ def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, 
         ) from error
     _of_this_process[id(filesystem)] = filesystem
     return filesystem, path
+
+
+def _open_hub(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+    from hf_mds.storage.hub import HubFileSystem
+
+    filesystem = HubFileSystem(**{**options, **options.pop("hf", {})})
+    return filesystem, str(filesystem._strip_protocol(url))
 
 
 def _options_for(url: str, storage_options: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,9 @@ __all__ = ["FileStat", "Remote"]
 
 T = TypeVar("T")
 
+_CONTENT_KEYS = ("tree", "commit")
+"""Under what names `hub.HubFileSystem` gives an identity of the content of a file's whole folder."""
+
 _VERSION_KEYS = (
     "mtime",
     "LastModified",
@@ -35,6 +38,7 @@ _VERSION_KEYS = (
     "ETag",
     "etag",
     "blob_id",
+    *_CONTENT_KEYS,
 )
 """Under what names the filesystems of fsspec give the time or the identity of a file's content."""
 
@@ -50,6 +54,11 @@ class FileStat:
     version: str
     """Differs once the file has been written again; "" where the store tells nothing. Time of writing comes into it
     before content: that of an index may stay the same while its shards change."""
+
+    @staticmethod
+    def names_folder(version: str) -> bool:
+        """Whether a version says what the file's whole folder holds, wherever it lies: git's name of a tree."""
+        return version.startswith(tuple(f"{key}=" for key in _CONTENT_KEYS))
 
 
 class Remote:

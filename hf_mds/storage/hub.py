@@ -1,0 +1,107 @@
+"""hf:// with as few requests as a dataset needs: the client of the Hub lists a file's whole folder to tell its size."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+from huggingface_hub import HfApi, HfFileSystem, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.hf_api import RepoFile
+
+__all__ = ["HubFileSystem"]
+
+_CHUNK_BYTES = 1 << 20
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+class HubFileSystem(HfFileSystem):
+    """The filesystem of `huggingface_hub`, where reading a file is one request, and looking at it another.
+
+    `info` tells under `tree` or `commit` what a whole folder holds: the git name of the file's folder, which changes
+    with any file below it and with nothing else, or that of the commit for a file at the top of a repository.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pinned: dict[str, dict[str, Any]] = {}
+
+    def _repo_and_revision_exist(self, repo_type: str, repo_id: str, revision: str | None) -> Any:
+        """Believe it: else each look asks for the names of all files of the repository first."""
+        if "/" in repo_id:
+            return True, None
+        return super()._repo_and_revision_exist(repo_type, repo_id, revision)
+
+    def info(self, path: str, refresh: bool = False, revision: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Return name, type and size of a file, and `tree` or `commit`."""
+        resolved: Any = self.resolve_path(path, revision=revision)
+        if not _is_in_repository(resolved) or kwargs:
+            return dict(super().info(path, refresh=refresh, revision=revision, **kwargs))
+        name = str(resolved.unresolve())
+        if name in self._pinned:
+            return dict(self._pinned[name])
+        found = {"name": name, **self._look(resolved)}
+        if _COMMIT.fullmatch(resolved.revision):
+            self._pinned[name] = found
+        return dict(found)
+
+    def _look(self, resolved: Any) -> dict[str, Any]:
+        path = resolved.path_in_repo
+        folder = posixpath.dirname(path)
+        api = HfApi(endpoint=self.endpoint, token=self.token)
+        entries = api.get_paths_info(
+            resolved.repo_id,
+            [path, folder] if folder else [path],
+            revision=resolved.revision,
+            repo_type=resolved.repo_type,
+        )
+        found: dict[str, Any] = {entry.path: entry for entry in entries}
+        if path not in found:
+            raise FileNotFoundError(resolved.unresolve())
+        entry = found[path]
+        if not isinstance(entry, RepoFile):
+            return {"type": "directory", "size": 0, "tree": entry.tree_id}
+        if folder:
+            return {"type": "file", "size": entry.size, "tree": found[folder].tree_id}
+        commit = resolved.revision
+        if not _COMMIT.fullmatch(commit):
+            url = self.url(resolved.unresolve())
+            commit = str(get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint).commit_hash)
+        return {"type": "file", "size": entry.size, "commit": commit}
+
+    def url(self, path: str) -> str:
+        """Return the address of a file, without a look at whether it is a folder."""
+        resolved: Any = self.resolve_path(path)
+        if not _is_in_repository(resolved):
+            return str(super().url(path))
+        return hf_hub_url(
+            resolved.repo_id,
+            resolved.path_in_repo,
+            repo_type=resolved.repo_type,
+            revision=resolved.revision,
+            endpoint=self.endpoint,
+        )
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """Return a file or a range of it, in one request and without reading ahead."""
+        if start is None and end is None:
+            with self.open(path, "rb", block_size=0, **kwargs) as file:
+                return bytes(file.read())
+        if start is None or end is None or not 0 <= start < end:
+            return bytes(super().cat_file(path, start=start, end=end, **kwargs))
+        with self.open(path, "rb", cache_type="none", size=end, **kwargs) as file:
+            file.seek(start)
+            return bytes(file.read(end - start))
+
+    def get_file(self, rpath: str, lpath: str, callback: Any = None, **kwargs: Any) -> None:  # type: ignore[override]
+        """Copy a file here, in one request; the callback is told of bytes as they come."""
+        with self.open(rpath, "rb", block_size=0, **kwargs) as source, open(lpath, "wb") as sink:
+            while chunk := source.read(_CHUNK_BYTES):
+                sink.write(chunk)
+                if callback is not None:
+                    callback.relative_update(len(chunk))
+
+
+def _is_in_repository(resolved: Any) -> bool:
+    """Whether a path is of a file or folder below the top of a repository: neither of a bucket nor the top."""
+    return bool(getattr(resolved, "path_in_repo", "")) and hasattr(resolved, "repo_id")
