@@ -13,6 +13,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import wave
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -779,3 +780,26 @@ def test_fuse(many: str, tmp_path: Path) -> None:
         finally:
             subprocess.run(["fusermount", "-u", str(mount)], check=False, stderr=subprocess.DEVNULL)
             process.terminate()
+
+
+def test_paths_of_an_audio_column(tmp_path: Path) -> None:
+    """Decoding sound needs a codec of its own; what hf_mds has to do with it is the bytes that `datasets` reads."""
+    from datasets import Audio, Dataset
+    from datasets.table import embed_table_storage
+
+    sounds = [wave_file(n) for n in range(5)]
+    with hf_mds.MDSWriter(out=str(tmp_path / "sounds"), columns={"sound": "bytes"}) as writer:
+        for sound in sounds:
+            writer.write({"sound": sound})
+    paths = [f"mds://{n:06}/sound.bin::{tmp_path}/sounds" for n in (3, 0)]
+    dataset = Dataset.from_dict({"audio": paths}).cast_column("audio", Audio(decode=False))
+    embedded = embed_table_storage(dataset.data.table)
+    assert [value["bytes"] for value in embedded["audio"].to_pylist()] == [sounds[3], sounds[0]]
+
+
+def wave_file(n: int) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes([n, 0] * 100))
+    return file.getvalue()
