@@ -165,3 +165,15 @@ def test_a_dataset_that_is_written_again_while_it_is_read(
     server.serve(numbers.write(tmp_path / "2", first=0 if same_sizes else 10**6), "/c4")
     with pytest.raises(IntegrityError, match="got one that was written again"):
         stream.open(1)
+
+
+def test_a_store_that_tells_no_version_is_told_of(
+    folder: str, numbers: Any, server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.serve(folder, "/plain")
+    server.serve(numbers.write(tmp_path / "d", hashes=["xxh64"]), "/hashed")
+    server.written_at.clear()
+    open_stream(Stream(remote=f"{server.url}/hashed"), CacheOptions(cache_dir=str(tmp_path)))
+    assert caplog.text == ""
+    open_stream(Stream(remote=f"{server.url}/plain"), CacheOptions(cache_dir=str(tmp_path)))
+    assert "write with hashes=['xxh64']" in caplog.text
