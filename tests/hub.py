@@ -296,7 +296,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def client(hub: Hub, home: Path) -> Iterator[Client]:
+def client(hub: Hub, home: Path, **more: str) -> Iterator[Client]:
     """Run a process that asks the Hub, with all its caches below `home`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     environment |= {
@@ -306,6 +306,7 @@ def client(hub: Hub, home: Path) -> Iterator[Client]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+        **more,
     }
     command = [sys.executable, "-c", _LOOP]
     with subprocess.Popen(

@@ -96,7 +96,7 @@ def _kept_index(remote: Remote, cache: ShardCache) -> IndexFile | None:
 
 
 def _folder(remote: Remote) -> str:
-    return "index-" + hashlib.sha256(remote.describe().encode()).hexdigest()[:24]
+    return "index-" + hashlib.sha256(remote.describe().rstrip("/").encode()).hexdigest()[:24]
 
 
 def _name(version: str) -> str:

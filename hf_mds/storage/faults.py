@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import email.utils
 import errno
+import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -37,6 +38,7 @@ class AccessDeniedError(ShardFetchError, PermissionError):
 _TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524, 529})
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOCAL_DISK = _DISK_FULL | {errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE}
+_USED_UP = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")  # "api";r=0;t=55: nothing remains for 55 s
 # Whose exceptions hold the server's status as `code`; aiohttp's hold 400 there for a body that broke off.
 _CODE_MODULES = ("gcsfs", "google", "urllib")
 _FINAL_TYPES = (
@@ -101,10 +103,12 @@ def _header(error: BaseException, name: str) -> str | None:
 
 
 def retry_after_seconds(error: BaseException) -> float | None:
-    """Return how long the server asked to wait, in seconds, where the exception carries a Retry-After header."""
+    """Return how long the server asked to wait, in seconds: in a Retry-After header or, as the Hub does, RateLimit."""
     for cause in iter_causes(error):
         text = _header(cause, "retry-after")
         if text is None:
+            if match := _USED_UP.search(_header(cause, "ratelimit") or ""):
+                return float(match.group(1))
             continue
         try:
             return max(0.0, float(text))

@@ -35,6 +35,9 @@ class HubFileSystem(HfFileSystem):
     def info(self, path: str, refresh: bool = False, revision: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """Return name, type and size of a file, and `tree` or `commit`."""
         resolved: Any = self.resolve_path(path, revision=revision)
+        if hasattr(resolved, "repo_id") and not resolved.path_in_repo:  # nobody has asked yet whether there is one
+            api: Any = HfApi(endpoint=self.endpoint, token=self.token)
+            api.repo_info(resolved.repo_id, repo_type=resolved.repo_type, revision=resolved.revision, expand=["sha"])
         if not _is_in_repository(resolved) or kwargs:
             return dict(super().info(path, refresh=refresh, revision=revision, **kwargs))
         name = str(resolved.unresolve())

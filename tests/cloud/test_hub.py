@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,9 @@ def test_two_configs(hub: Hub, client: Client, files: dict[str, bytes], numbers:
     )
     hub.commit("me/two", {**files, **other, **head})
     assert client.run(LOAD, name="me/two", options={}) == ["MDSIterableDataset", {"train": SAMPLES}]
-    few = client.run(LOAD, name="me/two", options={"data_dir": "other"})
-    assert few == ["MDSIterableDataset", {"train": [500, 501, 502, 503, 504]}]
+    for options in ({"data_dir": "other"}, {"data_files": "other/index.json"}, {"data_files": "other/*"}):
+        few = client.run(LOAD, name="me/two", options=options)
+        assert few == ["MDSIterableDataset", {"train": [500, 501, 502, 503, 504]}], options
     code = "result = [row['n'] for row in load_dataset('me/two', 'few', split='train', streaming=True)]"
     assert client.run(code) == [500, 501, 502, 503, 504]
 
@@ -165,7 +167,12 @@ def test_a_revision(hub: Hub, client: Client, files: dict[str, bytes], numbers: 
     sha = hub.commit("me/revisions", files)
     hub.commit("me/revisions", files_of(numbers.write(tmp_path / "new", 7), "train/"))
     hub.repositories["me/revisions"].branches["refs/pr/1"] = sha
-    for revision, expected in ((sha, SAMPLES), ("main", SAMPLES[:7]), ("refs%2Fpr%2F1", SAMPLES)):
+    for revision, expected in (
+        (sha, SAMPLES),
+        ("main", SAMPLES[:7]),
+        ("refs%2Fpr%2F1", SAMPLES),
+        ("refs/pr/1", SAMPLES),
+    ):
         url = f"hf://datasets/me/revisions@{revision}/train"
         assert client.run(OPEN, url=url, options={}) == expected
         options = {"data_files": f"{url}/index.json"}
@@ -320,6 +327,46 @@ def test_too_many_requests(hub: Hub, client: Client, files: dict[str, bytes], pl
     assert hub.faults == []
 
 
+def test_the_pause_that_the_hub_asks_for(hub: Hub, client: Client, files: dict[str, bytes]) -> None:
+    hub.commit("me/limited", files)
+    hub.faults.append(("me/limited/paths-info", Answer(429, {"RateLimit": '"api";r=0;t=2'})))
+    began = time.monotonic()
+    assert client.run(OPEN, url="hf://datasets/me/limited/train", options={}) == SAMPLES
+    assert time.monotonic() - began > 2
+
+
+def test_what_a_remote_tells(hub: Hub, client: Client, files: dict[str, bytes], folder: str) -> None:
+    hub.commit("me/told", {**files, **files_of(folder, "val/"), **config("")})
+    code = """
+from hf_mds.storage import Remote
+root = Remote("hf://datasets/me/told")
+result = {
+    "exist": [root.exists(path) for path in ("", "train", "train/index.json", "README.md", "nothing", "train/nothing")],
+    "folders": root.list_folders(),
+    "sizes": root.file_sizes(),
+    "files": root.list_files("train"),
+    "size": root.size("train/shard.00001.mds"),
+    "start": root.read_range("train/shard.00001.mds", 0, 8).hex(),
+    "versions": [root.stat(path).version for path in ("train/index.json", "val/index.json", "README.md")],
+}
+"""
+    found = client.run(code)
+    shard, readme = files["train/shard.00001.mds"], config("")["README.md"]
+    commit = hub.repositories["me/told"].branches["main"]
+    tree = hub.repositories["me/told"].commits[commit].folders
+    assert found == {
+        "exist": [True, True, True, True, False, False],
+        "folders": ["train", "val"],
+        "sizes": {"README.md": len(readme)},
+        "files": sorted(files),
+        "size": len(shard),
+        "start": shard[:8].hex(),
+        "versions": [f"tree={tree['train']}", f"tree={tree['val']}", f"commit={commit}"],
+    }
+    absent = "from hf_mds.storage import Remote; result = Remote('hf://datasets/me/absent', {'token': token}).exists()"
+    assert client.run(absent, token=TOKEN) is False
+
+
 def test_a_body_that_breaks_off(hub: Hub, client: Client, files: dict[str, bytes], tmp_path: Path) -> None:
     hub.commit("me/broken", files)
     data = files["train/shard.00001.mds"]
@@ -346,7 +393,8 @@ result = [[row["n"] for row in ds], heard]
         with hubs.client(hub, tmp_path) as client:
             assert client.run(code, url=url) == [SAMPLES, []]
         stopped = hub
-    with hubs.client(stopped, tmp_path) as client:
-        found, heard = client.run(code, url=url)
-    assert found == SAMPLES
-    assert any("cannot be reached" in text and "me/offline" in text for text in heard), heard
+    for offline in ("0", "1"):
+        with hubs.client(stopped, tmp_path, HF_HUB_OFFLINE=offline) as client:
+            found, heard = client.run(code, url=url)
+        assert found == SAMPLES
+        assert any("cannot be reached" in text and "me/offline" in text for text in heard), heard

@@ -134,6 +134,8 @@ def test_retry_after_in_all_its_shapes() -> None:
     assert 25 < dated < 31
     assert retry_after_seconds(_with(Exception(), headers={"Retry-After": "soon"})) is None
     assert retry_after_seconds(OSError()) is None
+    assert retry_after_seconds(_with(Exception(), headers={"RateLimit": '"api";r=0;t=55'})) == 55
+    assert retry_after_seconds(_with(Exception(), headers={"RateLimit": '"api";r=7;t=55'})) is None
 
 
 def _with(error: Exception, **attributes: Any) -> Exception:
