@@ -87,6 +87,8 @@ class Hub:
         """(method, path) of every request, "cdn" in front of the path where it went to the CDN."""
         self.faults: list[tuple[str, Answer]] = []
         """Answers that are given once, to a request whose path contains the text."""
+        self.lacks: set[str] = set()
+        """Requests that this Hub does not know, such as "paths-info"."""
         self.endpoint = self.cdn = ""
 
     def commit(self, name: str, files: Mapping[str, bytes], *, private: bool = False) -> str:
@@ -118,6 +120,8 @@ class Hub:
         if not (match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/([a-z-]+)(?:/([^/]+)(?:/(.+))?)?)?", url.path)):
             raise _refused(404, "NotFound", "no such page")
         name, what, revision, path = (unquote(part or "") for part in match.groups())
+        if what in self.lacks:
+            raise Answer(404)
         repository = self.open(name, headers)
         if what == "refs":
             heads = repository.branches.items()
@@ -138,7 +142,7 @@ class Hub:
         if folder not in tree.folders:
             raise _refused(404, "EntryNotFound", f"{folder} does not exist")
         query = parse_qs(urlsplit(target).query)
-        entries = tree.children(folder, recursive=query.get("recursive") == ["true"])
+        entries = tree.children(folder, recursive=query.get("recursive", [""])[0].lower() == "true")
         start = int(query.get("cursor", ["0"])[0])
         headers = {"Content-Type": "application/json"}
         if len(entries) > start + _PAGE:

@@ -7,12 +7,15 @@ import re
 from typing import Any
 
 from huggingface_hub import HfApi, HfFileSystem, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
 
 __all__ = ["HubFileSystem"]
 
 _CHUNK_BYTES = 1 << 20
 _COMMIT = re.compile("[0-9a-f]{40}")
+_NOT_SERVED = (404, 405, 501)
+"""What mirrors answer that serve files, but know nothing of the Hub's newer requests."""
 
 
 class HubFileSystem(HfFileSystem):
@@ -49,28 +52,37 @@ class HubFileSystem(HfFileSystem):
         return dict(found)
 
     def _look(self, resolved: Any) -> dict[str, Any]:
-        path = resolved.path_in_repo
+        path, name = resolved.path_in_repo, resolved.unresolve()
         folder = posixpath.dirname(path)
         api = HfApi(endpoint=self.endpoint, token=self.token)
-        entries = api.get_paths_info(
-            resolved.repo_id,
-            [path, folder] if folder else [path],
-            revision=resolved.revision,
-            repo_type=resolved.repo_type,
-        )
-        found: dict[str, Any] = {entry.path: entry for entry in entries}
-        if path not in found:
-            raise FileNotFoundError(resolved.unresolve())
-        entry = found[path]
-        if not isinstance(entry, RepoFile):
-            return {"type": "directory", "size": 0, "tree": entry.tree_id}
-        if folder:
-            return {"type": "file", "size": entry.size, "tree": found[folder].tree_id}
-        commit = resolved.revision
-        if not _COMMIT.fullmatch(commit):
-            url = self.url(resolved.unresolve())
-            commit = str(get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint).commit_hash)
-        return {"type": "file", "size": entry.size, "commit": commit}
+        try:
+            entries: Any = api.get_paths_info(
+                resolved.repo_id,
+                [path, folder] if folder else [path],
+                revision=resolved.revision,
+                repo_type=resolved.repo_type,
+            )
+        except HfHubHTTPError as error:
+            if type(error) is not HfHubHTTPError or error.response.status_code not in _NOT_SERVED:
+                raise
+            found = {key: value for key, value in super().info(name).items() if key in ("type", "size")}
+        else:
+            per_path = {entry.path: entry for entry in entries}
+            if path not in per_path:
+                raise FileNotFoundError(name)
+            if not isinstance(per_path[path], RepoFile):
+                return {"type": "directory", "size": 0}
+            found = {"type": "file", "size": per_path[path].size}
+            if folder in per_path:
+                return {**found, "tree": per_path[folder].tree_id}
+        return {**found, "commit": self._commit_of(resolved)} if found["type"] == "file" else found
+
+    def _commit_of(self, resolved: Any) -> str:
+        """Return the commit that a revision stands for now, which any file of it tells."""
+        if _COMMIT.fullmatch(resolved.revision):
+            return str(resolved.revision)
+        url = self.url(resolved.unresolve())
+        return str(get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint).commit_hash)
 
     def url(self, path: str) -> str:
         """Return the address of a file, without a look at whether it is a folder."""

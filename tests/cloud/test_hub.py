@@ -292,6 +292,24 @@ def test_a_branch_that_moves_under_a_run(hub: Hub, client: Client, files: dict[s
     assert "DatasetChangedError" in changed.value.kinds
 
 
+@pytest.mark.parametrize("prefix", ["train/", ""])
+def test_a_mirror_that_serves_little(hub: Hub, client: Client, folder: str, prefix: str) -> None:
+    files, name = files_of(folder, prefix), f"me/mirrored{len(prefix)}"
+    url = f"hf://datasets/{name}/{prefix}"
+    hub.lacks.add("paths-info")
+    try:
+        hub.commit(name, files)
+        assert client.run(TEXTS, url=url) == ["text"]
+        hub.commit(name, replaced(files))
+        assert client.run(TEXTS, url=url) == ["TEXT"]
+        assert client.run(LOAD, name=name, options={})[1] == {"train": SAMPLES}
+        with pytest.raises(ClientError) as missing:
+            client.run(OPEN, url=f"{url}nothing", options={})
+        assert "FileNotFoundError" in missing.value.kinds
+    finally:
+        hub.lacks.clear()
+
+
 # ---- requests, faults
 
 
