@@ -225,9 +225,12 @@ def _die_with_parent() -> None:
     which nobody will, for its siblings hold the pipe open. This runs before that wait.
     """
     parent = multiprocessing.parent_process()
+    if parent is None or parent.pid is None:
+        return
+    pid = parent.pid  # asked by its number: of a forked worker, siblings hold what `parent.is_alive` looks at
 
     def leave() -> None:
-        if parent is not None and not parent.is_alive():
+        if os.getppid() != pid:
             os._exit(1)
 
     multiprocessing.util.Finalize(None, leave, exitpriority=100)

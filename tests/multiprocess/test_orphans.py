@@ -47,7 +47,8 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     workers = [int(pid) for pid in process.stdout.readline().split()]
     assert len(workers) == 2
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.wait()
+    process.stdout.close()
     deadline = time.monotonic() + 40  # torch looks for its parent every few seconds
     while any(map(is_running, workers)) and time.monotonic() < deadline:
         time.sleep(0.2)
