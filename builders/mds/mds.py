@@ -61,7 +61,7 @@ class MDSConfig(datasets.BuilderConfig):
     download_timeout: float = 60
     """Seconds that an attempt may take without progress."""
     validate_hash: str | None = None
-    """Name of the hash that downloads are checked with."""
+    """Name of the hash that shards are checked with, when they come and when a process first reads them."""
     keep_zip: bool = False
     """Whether compressed shards stay in the cache beside the raw ones."""
     allow_unsafe_types: bool = False

@@ -39,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
 _ASK_SECONDS = 10.0
+_VALIDATED: set[tuple[str, str, str]] = set()
+"""Files that this process has checked: generation, name, hash."""
+
 _ASKED_AT: dict[str, float] = {}
 """When this process last asked whether a dataset is still the one that was opened, by its generation."""
 
@@ -76,7 +79,8 @@ class Stream:
     download_timeout: float = 60.0
     """Seconds that one attempt may take without progress."""
     validate_hash: str | None = None
-    """Name of the hash that downloaded files are checked with; the writer must have stored it."""
+    """Name of the hash that files are checked with, when they come and when a process first reads them; the
+    writer must have stored it."""
     keep_zip: bool = False
     """Whether compressed files stay in the cache beside what was made of them."""
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -208,7 +212,9 @@ class OpenStream:
 
     def _map(self, info: ShardInfo, raw: FileInfo, packed: FileInfo | None) -> mmap.mmap | bytes:
         path = self._in_place(raw)
-        with self._open_cached(info, raw, packed) if path is None else path.open("rb") as file:
+        with self._open_valid(info, raw, packed) if path is None else path.open("rb") as file:
+            if path is not None:
+                self._validate_once(raw, file)
             num_bytes = os.fstat(file.fileno()).st_size
             if num_bytes != raw.bytes:
                 raise IntegrityError(
@@ -216,6 +222,18 @@ class OpenStream:
                     f"says, got {num_bytes}; copy or write the dataset again"
                 )
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if num_bytes else b""
+
+    def _open_valid(self, info: ShardInfo, raw: FileInfo, packed: FileInfo | None) -> BinaryIO:
+        """Return a raw file from the cache; one that was damaged there is thrown away and made again, once."""
+        file = self._open_cached(info, raw, packed)
+        try:
+            self._validate_once(raw, file)
+        except IntegrityError as error:
+            file.close()
+            _log.warning("in the cache, %s; it is fetched again", error)
+            self.cache.drop(self._key(raw))
+            file = self._open_cached(info, raw, packed)  # whoever makes it validates it
+        return file
 
     def _open_cached(self, info: ShardInfo, raw: FileInfo, packed: FileInfo | None) -> BinaryIO:
         """Return a raw file from the cache; where it is not there yet, it is made."""
@@ -280,20 +298,26 @@ class OpenStream:
                 raise FormatError(f"{where}: {error}; fetch or write the dataset again") from error
         self._validate(raw, target)
 
-    def _validate(self, file: FileInfo, path: Path) -> None:
+    def _validate_once(self, file: FileInfo, source: BinaryIO) -> None:
+        """Check an open file against its hash, if a user asked for that, the first time that this process opens it."""
         name = self.stream.validate_hash
-        if name is None:
+        if name is None or (self.generation, file.basename, name) in _VALIDATED:
             return
-        where, expected = posixpath.join(self.where, file.basename), file.hashes[name]
         hasher = new_hasher(name)
-        with path.open("rb") as source:
-            while chunk := source.read(_CHUNK_BYTES):
-                hasher.update(chunk)
-        if hasher.hexdigest() != expected:
+        while chunk := source.read(_CHUNK_BYTES):
+            hasher.update(chunk)
+        if hasher.hexdigest() != file.hashes[name]:
             raise IntegrityError(
-                f"{where}: {name} must be {expected} as the index says, got {hasher.hexdigest()}; "
-                "the file is damaged or was replaced: copy or write the dataset again"
+                f"{posixpath.join(self.where, file.basename)}: {name} must be {file.hashes[name]} as the index says, "
+                f"got {hasher.hexdigest()}; the file is damaged or was replaced: copy or write the dataset again"
             )
+        _VALIDATED.add((self.generation, file.basename, name))
+
+    def _validate(self, file: FileInfo, path: Path) -> None:
+        """Check a file that was just made against its hash."""
+        _VALIDATED.discard((self.generation, file.basename, self.stream.validate_hash or ""))
+        with path.open("rb") as source:
+            self._validate_once(file, source)
 
 
 def open_stream(stream: Stream, options: CacheOptions | None = None) -> OpenStream:

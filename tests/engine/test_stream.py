@@ -177,3 +177,31 @@ def test_a_store_that_tells_no_version_is_told_of(
     assert caplog.text == ""
     open_stream(Stream(remote=f"{server.url}/plain"), CacheOptions(cache_dir=str(tmp_path)))
     assert "write with hashes=['xxh64']" in caplog.text
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_byte_that_flipped_in_the_cache_is_found_and_mended_once(
+    numbers: Any, server: Any, tmp_path: Path, compression: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.serve(numbers.write(tmp_path / "d", hashes=["xxh64"], compression=compression), "/c4")
+    options = {"local": str(tmp_path / "cache"), "validate_hash": "xxh64"}
+    assert len(list(hf_mds.open(f"{server.url}/c4", **options))) == 101
+    (path,) = (tmp_path / "cache").rglob("shard.00002.mds")
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    stream_module._VALIDATED.clear()  # as in another process
+    assert [sample["t"] for sample in hf_mds.open(f"{server.url}/c4", **options)] == [f"text {n}" for n in range(101)]
+    assert caplog.text.count("it is fetched again") == 1
+    assert path.read_bytes() != bytes(damaged)
+
+
+def test_a_byte_that_flipped_in_a_local_dataset_is_found(numbers: Any, tmp_path: Path) -> None:
+    folder = numbers.write(tmp_path / "d", hashes=["xxh64"])
+    path = Path(folder) / "shard.00002.mds"
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(IntegrityError, match=r"shard\.00002\.mds: xxh64 must be"):
+        list(hf_mds.open(folder, validate_hash="xxh64"))
+    assert path.read_bytes() == bytes(damaged)
