@@ -30,6 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+import faulty
 import pytest
 
 # Read when gcsfs is imported; with it, gcsfs asks another service by gRPC for up to a minute before each call.
@@ -287,6 +288,13 @@ def sftp_server(folder: Path) -> Iterator[Store]:
     command = [sys.executable, __file__, str(folder), str(port)]
     with running(command, lambda: socket.create_connection(("127.0.0.1", port), timeout=5).close()):
         yield Store("sftp", port, "sftp://127.0.0.1/data", options, {}, folder / "data")
+
+
+@pytest.fixture
+def server() -> Iterator[faulty.FaultyServer]:
+    """Yield an HTTP server that fails as it is told to."""
+    with faulty.running() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

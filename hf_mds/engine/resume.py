@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hf_mds.engine.index_reading import INDEX
 from hf_mds.engine.journal import JOURNAL, Record, parse_journal, stored_files
 from hf_mds.errors import WriteError
 from hf_mds.format.entries import FileInfo, ShardInfo, settings_to_dict
@@ -19,7 +20,6 @@ __all__ = ["INDEX", "Leftovers", "Places", "check_settings", "keep_durable", "re
 
 logger = logging.getLogger(__name__)
 
-INDEX = "index.json"
 _CHUNK_BYTES = 1 << 20
 
 

@@ -114,10 +114,6 @@ class Shelf:
         stream, local_id = self.find(shard_id)
         return stream.shard_where(local_id)
 
-    def is_open(self, shard_id: int) -> bool:
-        """Return whether a shard is open here."""
-        return shard_id in self._open
-
     def is_at_hand(self, shard_id: int) -> bool:
         """Return whether a shard is open here, or about to be."""
         return shard_id in self._open or shard_id in self.pending

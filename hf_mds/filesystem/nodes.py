@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
+from hf_mds.engine.index_reading import INDEX
 from hf_mds.errors import FormatError, MissingExtraError
 from hf_mds.filesystem.dataset import Dataset
 
@@ -14,7 +15,6 @@ __all__ = ["INDEX", "LINES", "File", "Folder", "MadeFile", "Node", "located"]
 
 T = TypeVar("T")
 
-INDEX = "index.json"
 LINES = "samples.jsonl"
 
 

@@ -1,7 +1,7 @@
 """The leaf below every transformation of `datasets`: samples in the order of the plan.
 
 It records what wrappers ask of it (see `views.py`) and interprets that when it is iterated: then it is known which rank
-and worker this is, and which epoch. Only this module, `dataset.py` and `register.py` touch private names of `datasets`.
+and worker this is, and which epoch. Only this module, `passes.py` and `register.py` touch private names of `datasets`.
 """
 
 from __future__ import annotations

@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import faulty
 import pytest
 from datasets import load_dataset
 from torch.utils.data import DataLoader
@@ -18,12 +16,6 @@ import hf_mds
 from hf_mds.errors import FormatError, IntegrityError, ShardFetchError
 
 pytestmark = pytest.mark.timeout(90)
-
-
-@pytest.fixture
-def server() -> Iterator[faulty.FaultyServer]:
-    with faulty.running() as server:
-        yield server
 
 
 def read_until_error(dataset: Any, num_workers: int, error: type[Exception]) -> tuple[list[int], str]:

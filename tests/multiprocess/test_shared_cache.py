@@ -9,11 +9,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import faulty
 import pytest
 
 pytestmark = pytest.mark.timeout(120)
@@ -34,12 +32,6 @@ for batch in reader.batches(ids, lambda batch: batch.column("n").to_pylist(), 32
         print(n, flush=True)
 print("done", flush=True)
 """
-
-
-@pytest.fixture
-def server() -> Iterator[faulty.FaultyServer]:
-    with faulty.running() as server:
-        yield server
 
 
 def start(url: str, cache: Path, *, limit: int = 0, seed: int = 0) -> subprocess.Popen[str]:
