@@ -55,17 +55,24 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_inspect_says_what_the_index_says(dataset: Path) -> None:
     index = json.loads((dataset / "index.json").read_text())
+    raw_bytes = sum(shard["raw_data"]["bytes"] for shard in index["shards"])
+    stored_bytes = sum(path.stat().st_size for path in dataset.glob("*.zstd"))
     facts = run_json("inspect", dataset, "--json")
     assert facts == {
         "path": str(dataset),
         "format": ["mds"],
         "samples": 10,
         "shards": len(index["shards"]),
-        "raw_bytes": sum(shard["raw_data"]["bytes"] for shard in index["shards"]),
-        "stored_bytes": sum(path.stat().st_size for path in dataset.glob("*.zstd")),
+        "raw_bytes": raw_bytes,
+        "stored_bytes": stored_bytes,
+        "ratio": round(raw_bytes / stored_bytes, 2),
+        "smallest_shard_bytes": min(shard["raw_data"]["bytes"] for shard in index["shards"]),
+        "largest_shard_bytes": max(shard["raw_data"]["bytes"] for shard in index["shards"]),
+        "average_sample_bytes": round(raw_bytes / 10),
         "compression": ["zstd:7"],
         "hashes": ["sha1", "xxh64"],
         "columns": COLUMNS,
+        "features": None,
     }
     assert facts["shards"] > 1
     text = run("inspect", dataset / "index.json").stdout
@@ -170,7 +177,9 @@ def test_cache_shows_and_removes_its_files(dataset: Path, cache: Path) -> None:
     kept = listed["entries"][-1]["bytes"]
     run("cache", "prune", "--to", kept)
     assert [entry["key"] for entry in run_json("cache", "list", "--json")["entries"]] == [listed["entries"][-1]["key"]]
-    assert run("cache", "prune").stdout.endswith("freed, 0 files left\n")
+    for wrong in ((), ("--to", "1mb", "--all")):  # "everything" must be said
+        assert "one of them must be given" in run("cache", "prune", *wrong, code=2).stderr
+    assert run("cache", "prune", "--all").stdout.endswith("freed, 0 files left\n")
     assert run_json("cache", "list", "--json")["entries"] == []
     assert "--to must be a number of bytes" in run("cache", "prune", "--to", "much", code=2).stderr
 
@@ -229,7 +238,7 @@ def test_a_closed_pipe_is_no_traceback(dataset: Path) -> None:
 def test_a_folder_of_splits_names_them(tmp_path: Path) -> None:
     for split in ("val", "train"):
         write(tmp_path / split, 3)
-    assert "it is in train, val below; give such a folder" in run("inspect", tmp_path, code=1).stderr
+    assert "it is in train, val below; give such a folder" in run("head", tmp_path, code=1).stderr
 
 
 def test_a_file_in_place_of_a_folder_is_told_in_words(tmp_path: Path) -> None:
