@@ -118,7 +118,7 @@ class Outbox:
         """The address that a user knows the folder by."""
         return self.remote.describe() if self.remote is not None else str(self.local)
 
-    def put(self, name: str, parts: Sequence[bytes | bytearray]) -> None:
+    def put(self, name: str, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Write a file, and upload it in the background.
 
         Raises:

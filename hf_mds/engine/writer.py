@@ -9,6 +9,7 @@ The writers take what those of the same name in mosaicml-streaming take, and wri
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,25 @@ from dataclasses import fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from hf_mds.engine.outbox import Location, Outbox, WriteOptions
 from hf_mds.errors import WriteError
 from hf_mds.format.compression import compress, extension_of
 from hf_mds.format.hashing import hash_parts
 from hf_mds.format.index import FileInfo, Index, ShardInfo
 from hf_mds.format.lines import LineFormat
-from hf_mds.format.shard import DEFAULT_SIZE_LIMIT, MDSFormat, RawFile, SampleFormat, ShardBuilder, ShardOptions
+from hf_mds.format.scatter import StoredBatch, scatter
+from hf_mds.format.shard import (
+    DEFAULT_SIZE_LIMIT,
+    OFFSET_BYTES,
+    MDSFormat,
+    RawFile,
+    SampleFormat,
+    ShardBuilder,
+    ShardOptions,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,7 +63,10 @@ class SampleWriter:
                 writer.write(sample)
     """
 
-    def __init__(self, form: SampleFormat, out: Out, options: WriteOptions) -> None:
+    def __init__(
+        self, form: SampleFormat, out: Out, options: WriteOptions, extra: Mapping[str, Any] | None = None
+    ) -> None:
+        self._extra = _checked_extra(extra)
         self._format = form
         self._outbox = Outbox(out, options, form.info)
         self._builder = ShardBuilder(form)
@@ -120,7 +136,7 @@ class SampleWriter:
         try:
             if self._builder.num_samples:
                 self._flush()
-            self._outbox.commit(Index(tuple(self._shards)))
+            self._outbox.commit(Index(tuple(self._shards), self._extra))
         except BaseException as error:
             self._abort(error)
             raise
@@ -202,6 +218,7 @@ class MDSWriter(SampleWriter):
         compression: See `ShardOptions`, as for `hashes` and `size_limit`.
         hashes: Digests to store of every file.
         size_limit: Bytes of a shard, or None.
+        extra: Keys of one's own that stand in index.json beside "version" and "shards", with what JSON can hold.
         options: exist_ok, resume, progress_bar, max_workers, retry, storage_options; see `WriteOptions`.
 
     Raises:
@@ -221,10 +238,50 @@ class MDSWriter(SampleWriter):
         compression: str | None = None,
         hashes: Sequence[str] | None = None,
         size_limit: int | str | None = DEFAULT_SIZE_LIMIT,
+        extra: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        shards = ShardOptions(compression, hashes, size_limit)
-        super().__init__(MDSFormat(columns, shards), out, _write_options(keep_local, options))
+        self._mds = MDSFormat(columns, ShardOptions(compression, hashes, size_limit))
+        super().__init__(self._mds, out, _write_options(keep_local, options), extra)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add samples, a column at a time; the files are those that `write` gives of one sample after the other.
+
+        Batches and single samples may be mixed. All of a batch is taken, or none of it.
+
+        Args:
+            batch: The columns in any order, each of the type that its values have when read (`arrow_schema`): numbers
+                of their own type, str and what is stored as text (json, str_int, ...) as string, bytes and encoded
+                files (jpeg, ...) as binary, "ndarray:DTYPE:SHAPE" as fixed_size_list of the dtype. The variants of
+                string, binary and list with other offsets are welcome too. Arrays without a shape are binary with
+                their header, or, for "ndarray:DTYPE", lists: stored as 1-d arrays. What is stored as text or binary is
+                stored as given: of such values only UTF-8 and the headers of arrays are checked.
+
+        Raises:
+            WriteError: If columns or types differ from the writer's, or a value cannot be stored; names sample and
+                column. The writer can go on, without any sample of the batch; or if the writer is finished.
+            OSError: As for `write`.
+        """
+        self._check_open("written to")
+        stored = scatter(batch, self._mds.layout, first=self._num_samples)
+        self._mds.check_sizes(stored.sizes, self._num_samples)
+        try:
+            self._outbox.raise_failure()
+            self._add_batch(stored)
+        except BaseException:
+            self._state = "failed"
+            raise
+
+    def _add_batch(self, stored: StoredBatch) -> None:
+        ends, begin = np.cumsum(stored.sizes + OFFSET_BYTES), 0
+        while begin < len(ends):
+            count = self._builder.count_fitting(ends, begin)
+            if count:
+                self._builder.add_many(stored.sizes[begin : begin + count], stored.body(begin, begin + count))
+                self._num_samples += count
+                begin += count
+            if begin < len(ends):
+                self._flush()
 
 
 class JSONWriter(SampleWriter):
@@ -291,6 +348,24 @@ class TSVWriter(SampleWriter):
     ) -> None:
         form = LineFormat("tsv", columns, _shard_options(options), newline=newline, separator="\t")
         super().__init__(form, out, _write_options(keep_local, options))
+
+
+def _checked_extra(extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of the extra keys of an index.
+
+    Raises:
+        TypeError, ValueError: If JSON cannot hold them, or one is a key that every index has.
+    """
+    if not isinstance(extra or {}, Mapping) or not all(isinstance(key, str) for key in extra or ()):
+        raise TypeError(f"extra must be a dict of keys for index.json, got {extra!r}")
+    taken = sorted({"version", "shards"} & set(extra or ()))
+    if taken:
+        raise ValueError(f"extra must not have the keys that every index.json has, got {', '.join(taken)}")
+    try:
+        copy: dict[str, Any] = json.loads(json.dumps(dict(extra or {}), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise type(error)(f"extra must be what JSON can hold: {error}") from None
+    return copy
 
 
 _SHARD_OPTIONS = tuple(option.name for option in fields(ShardOptions))

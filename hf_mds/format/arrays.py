@@ -87,11 +87,11 @@ class ArrayColumn:
             raise FormatError(f"arrays must have shapes that NumPy can make: {error}") from None
 
 
-def split_arrays(column: pa.BinaryArray, dtype: np.dtype[Any] | None, *, where: Where) -> ArrayColumn:
+def split_arrays(column: pa.Array, dtype: np.dtype[Any] | None, *, where: Where) -> ArrayColumn:
     """Read the headers of a gathered column of arrays.
 
     Args:
-        column: (rows,) stored values with their headers, none of them null.
+        column: (rows,) stored values with their headers, binary or large_binary, none of them null.
         dtype: That of the encoding "ndarray:DTYPE", or None for "ndarray", where each value names its own.
         where: What to call a value in errors.
 
@@ -100,7 +100,7 @@ def split_arrays(column: pa.BinaryArray, dtype: np.dtype[Any] | None, *, where: 
             that follow; names the first such sample.
     """
     offsets, data = _binary_parts(column)
-    begins, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    begins, ends = offsets[:-1], offsets[1:]
     codes: NDArray[np.uint8] | None = None
     if dtype is None:
         _check(where, ends - begins >= 1, "must begin with a dtype's code, got no bytes")
@@ -159,12 +159,13 @@ def list_array(column: pa.BinaryArray, dtype: np.dtype[Any] | None, *, where: Wh
     return pa.ListArray.from_arrays(pa.array(offsets), items)
 
 
-def _binary_parts(column: pa.BinaryArray) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return (rows + 1,) offsets and the data of a binary array."""
+def _binary_parts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return (rows + 1,) offsets and the data of a binary or large_binary array."""
     _, offsets, data = column.buffers()
     if not len(column) or offsets is None:
-        return np.zeros(1, np.int32), np.zeros(0, np.uint8)
-    parts = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    dtype = np.dtype(np.int64 if pa.types.is_large_binary(column.type) else np.int32)
+    parts = np.frombuffer(offsets, dtype, len(column) + 1, dtype.itemsize * column.offset).astype(np.int64)
     return parts, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
 
 

@@ -83,7 +83,7 @@ def hash_bytes(name: str, data: bytes | memoryview) -> str:
     return hasher.hexdigest()
 
 
-def hash_parts(names: Iterable[str], parts: Sequence[bytes | bytearray]) -> dict[str, str]:
+def hash_parts(names: Iterable[str], parts: Sequence[bytes | bytearray | memoryview]) -> dict[str, str]:
     """Return {name: hex digest} of the bytes of all parts together."""
     hashers = {name: new_hasher(name) for name in names}
     for hasher in hashers.values():

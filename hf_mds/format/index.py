@@ -30,7 +30,7 @@ class Index:
 
     shards: tuple[ShardInfo, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Keys that stand beside "version" and "shards"; kept, never looked at."""
+    """Keys that stand beside "version" and "shards"; kept, never looked at, nor their own keys sorted."""
 
     @cached_property
     def samples_per_shard(self) -> NDArray[np.int64]:
@@ -62,12 +62,14 @@ class Index:
             merged: Write "version" before "shards", as the reference does in an index made of others.
         """
         shards = [dict(sorted(shard_to_dict(shard).items())) for shard in self.shards]
-        index = {"version": VERSION, "shards": shards, **self.extra}
-        return json.dumps(index, sort_keys=not merged)
+        texts = {"version": json.dumps(VERSION), "shards": json.dumps(shards, sort_keys=not merged)}
+        texts.update({key: json.dumps(value) for key, value in self.extra.items()})
+        keys = texts if merged else sorted(texts)
+        return f"{{{', '.join(f'{json.dumps(key)}: {texts[key]}' for key in keys)}}}"
 
 
 def merge_indexes(parts: Sequence[tuple[str, Index]]) -> Index:
-    """Return the index of all parts' shards, in the order of the parts.
+    """Return the index of all parts' shards, in the order of the parts; extra keys that all have alike are kept.
 
     Args:
         parts: (folder of the part relative to the merged index, its index); "" for the same folder.
@@ -87,7 +89,16 @@ def merge_indexes(parts: Sequence[tuple[str, Index]]) -> Index:
     if len(set(basenames)) != len(basenames):
         twice = next(name for name in basenames if basenames.count(name) > 1)
         raise ValueError(f"parts to merge must have files of their own, got {twice!r} twice; name each part once")
-    return Index(tuple(shards))
+    return Index(tuple(shards), _common_extra([index for _, index in parts]))
+
+
+def _common_extra(indexes: Sequence[Index]) -> dict[str, Any]:
+    first = indexes[0].extra if indexes else {}
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in index.extra and index.extra[key] == value for index in indexes)
+    }
 
 
 def _check_same_columns(first: ShardInfo, shard: ShardInfo) -> None:

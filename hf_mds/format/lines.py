@@ -23,6 +23,7 @@ from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.entries import ShardInfo, settings_to_dict
 from hf_mds.format.entry_parsing import SPLIT_ENCODINGS
 from hf_mds.format.shard import (
+    Bytes,
     RawFile,
     ShardOptions,
     check_columns,
@@ -110,10 +111,10 @@ class LineFormat:
         """Return the size of the larger one of data and meta."""
         return max(len(self._header) + body_bytes, 8 + 4 * num_samples + len(self._config))
 
-    def files(self, sizes: Sequence[int], body: bytearray) -> tuple[RawFile, ...]:
+    def files(self, sizes: Sequence[int], body: Sequence[Bytes]) -> tuple[RawFile, ...]:
         """Return data and meta."""
         form, offsets = self.info.format, encode_offsets(sizes, len(self._header))
-        return RawFile(form, (self._header, body)), RawFile(f"{form}.meta", (offsets, self._config))
+        return RawFile(form, (self._header, *body)), RawFile(f"{form}.meta", (offsets, self._config))
 
 
 def _check_marks(newline: str, separator: str | None) -> None:

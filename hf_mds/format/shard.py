@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 import struct
 import unicodedata
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -27,12 +28,21 @@ from hf_mds.format.compression import check_available
 from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.entries import FileInfo, ShardInfo, settings_to_dict
 from hf_mds.format.hashing import check_hash_names
+from hf_mds.format.layout import layout_of
 from hf_mds.units import parse_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["MDSFormat", "RawFile", "SampleFormat", "ShardBuilder", "ShardOptions"]
 
+Bytes = bytes | bytearray | memoryview
+
 MAX_SHARD_BYTES = (1 << 32) - 1
 """Offsets are uint32: no raw file may be larger, whatever the size limit says."""
+
+OFFSET_BYTES = 4
+"""What a sample takes in the table of offsets."""
 
 DEFAULT_SIZE_LIMIT = 1 << 26
 
@@ -90,7 +100,7 @@ class RawFile:
 
     ending: str
     """Of the file's name: "mds", "json.meta"."""
-    parts: tuple[bytes | bytearray, ...]
+    parts: tuple[Bytes, ...]
     """The file is these, one after the other."""
 
     @property
@@ -115,8 +125,8 @@ class SampleFormat(Protocol):
     def largest_file_bytes(self, num_samples: int, body_bytes: int) -> int:
         """Return the size of the largest raw file of such a shard."""
 
-    def files(self, sizes: Sequence[int], body: bytearray) -> tuple[RawFile, ...]:
-        """Return the raw files of a shard: data, then meta where there is one."""
+    def files(self, sizes: Sequence[int], body: Sequence[Bytes]) -> tuple[RawFile, ...]:
+        """Return the raw files of a shard: data, then meta where there is one; `body` is the parts of its samples."""
 
 
 class ShardBuilder:
@@ -124,8 +134,9 @@ class ShardBuilder:
 
     def __init__(self, form: SampleFormat) -> None:
         self._form = form
-        self._sizes: list[int] = []
-        self._body = bytearray()
+        self._sizes = array("q")
+        self._parts: list[Bytes] = []
+        self._body_bytes = 0
 
     @property
     def num_samples(self) -> int:
@@ -134,7 +145,7 @@ class ShardBuilder:
 
     def fits(self, encoded: bytes) -> bool:
         """Whether the shard stays within its limit, and the format's, with one more sample."""
-        count, body_bytes = len(self._sizes) + 1, len(self._body) + len(encoded)
+        count, body_bytes = len(self._sizes) + 1, self._body_bytes + len(encoded)
         if self._form.largest_file_bytes(count, body_bytes) > MAX_SHARD_BYTES:
             return False
         limit = self._form.info.size_limit
@@ -146,18 +157,38 @@ class ShardBuilder:
         Raises:
             WriteError: If the shard's offsets could not reach the end of the sample; the shard is as before.
         """
-        needed = self._form.largest_file_bytes(len(self._sizes) + 1, len(self._body) + len(encoded))
+        needed = self._form.largest_file_bytes(len(self._sizes) + 1, self._body_bytes + len(encoded))
         if needed > MAX_SHARD_BYTES:
-            raise WriteError(
-                f"a shard must be at most {MAX_SHARD_BYTES} bytes (its offsets are uint32), "
-                f"got {needed} with a sample of {len(encoded)}; split the sample"
-            )
+            raise WriteError(_too_large(needed - len(encoded), len(encoded)))
+        if not self._parts or not isinstance(self._parts[-1], bytearray):
+            self._parts.append(bytearray())
+        self._parts[-1] += encoded  # type: ignore[operator]
         self._sizes.append(len(encoded))
-        self._body += encoded
+        self._body_bytes += len(encoded)
+
+    def count_fitting(self, ends: NDArray[np.int64], begin: int) -> int:
+        """Return how many more samples fit, in the same sense as `fits`; the first of an empty shard always does.
+
+        Args:
+            ends: (samples,) running sums of what the samples of a batch take in a shard, their offsets included.
+            begin: The first of them that is not yet in any shard.
+        """
+        limit = self._form.info.size_limit
+        room = min(MAX_SHARD_BYTES, MAX_SHARD_BYTES if limit is None else limit)
+        room -= self._form.limited_bytes(len(self._sizes), self._body_bytes)
+        before = int(ends[begin - 1]) if begin else 0
+        count = int(np.searchsorted(ends, before + room, side="right")) - begin
+        return max(count, 0 if self._sizes else 1)
+
+    def add_many(self, sizes: NDArray[np.int64], body: memoryview) -> None:
+        """Add samples that fit: (samples,) their sizes, and their bytes."""
+        self._parts.append(body)
+        self._sizes.frombytes(sizes.tobytes())
+        self._body_bytes += len(body)
 
     def finish(self) -> tuple[RawFile, ...]:
         """Return the raw files of the shard."""
-        return self._form.files(self._sizes, self._body)
+        return self._form.files(self._sizes, self._parts)
 
 
 class MDSFormat:
@@ -167,6 +198,7 @@ class MDSFormat:
         """Check the columns: {name: encoding}."""
         encodings = check_columns(columns, parse_encoding)
         self.info = options.to_info("mds", columns)
+        self.layout = layout_of(self.info.column_names, self.info.column_encodings, self.info.column_sizes)
         self._columns = [(name, encodings[name]) for name in self.info.column_names]
         self._names = frozenset(self.info.column_names)
         self._sizes = struct.Struct(f"<{self.info.column_sizes.count(None)}I")
@@ -190,16 +222,38 @@ class MDSFormat:
                 f"sample {sample_id}: every value must be below 4 GiB, got values of {sizes} bytes; split the sample"
             ) from None
 
+    def check_sizes(self, sizes: NDArray[np.int64], first: int) -> None:
+        """Refuse samples that no shard could hold.
+
+        Args:
+            sizes: (samples,) in bytes.
+            first: Number of the first, for errors.
+
+        Raises:
+            WriteError: Names the first such sample.
+        """
+        fits = self.limited_bytes(1, 0) + sizes <= MAX_SHARD_BYTES
+        if not fits.all():
+            row = int(np.argmin(fits))
+            raise WriteError(f"sample {first + row}: {_too_large(self.limited_bytes(1, 0), int(sizes[row]))}")
+
     def limited_bytes(self, num_samples: int, body_bytes: int) -> int:
         """Return the size of the shard."""
-        return 8 + 4 * num_samples + len(self._config) + body_bytes
+        return 4 + OFFSET_BYTES * (num_samples + 1) + len(self._config) + body_bytes
 
     largest_file_bytes = limited_bytes
 
-    def files(self, sizes: Sequence[int], body: bytearray) -> tuple[RawFile, ...]:
+    def files(self, sizes: Sequence[int], body: Sequence[Bytes]) -> tuple[RawFile, ...]:
         """Return the shard's one file."""
-        first = 8 + 4 * len(sizes) + len(self._config)
-        return (RawFile("mds", (encode_offsets(sizes, first), self._config, body)),)
+        first = self.limited_bytes(len(sizes), 0)
+        return (RawFile("mds", (encode_offsets(sizes, first), self._config, *body)),)
+
+
+def _too_large(before: int, sample_bytes: int) -> str:
+    return (
+        f"a shard must be at most {MAX_SHARD_BYTES} bytes (its offsets are uint32), "
+        f"got {before + sample_bytes} with a sample of {sample_bytes}; split the sample"
+    )
 
 
 def encode_config(info: ShardInfo) -> bytes:
