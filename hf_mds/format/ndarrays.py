@@ -14,6 +14,8 @@ __all__ = ["DTYPES", "DTYPE_BY_CODE", "MAX_DIMS", "decode_array", "encode_array"
 
 DType = np.dtype[Any]
 
+_DIM_LIMIT = 1 << 31  # what a reader here takes of a dimension that is not borne out by the bytes that follow
+
 MAX_DIMS = 63
 """What the six bits of the shape byte can say."""
 
@@ -66,12 +68,14 @@ def encode_array(value: Any, dtype: DType | None, shape: tuple[int, ...] | None)
 
 
 def _encode_shape(shape: tuple[int, ...]) -> bytes:
-    """Return `(ndim << 2) | code` and the dimensions in the smallest unsigned type that holds the largest."""
-    if not 1 <= len(shape) <= MAX_DIMS or min(shape) == 0:
-        raise ValueError(
-            f"shape must have 1 to {MAX_DIMS} dimensions, none of them 0, got {shape}; "
-            "the format has no place for it that other readers of MDS know"
-        )
+    """Return `(ndim << 2) | code` and the dimensions in the smallest unsigned type that holds the largest.
+
+    The writer of mosaicml-streaming refuses a dimension of 0, its reader reads one: so here they are written as well.
+    """
+    if not 1 <= len(shape) <= MAX_DIMS:
+        raise ValueError(f"shape must have 1 to {MAX_DIMS} dimensions, which the format has a place for, got {shape}")
+    if min(shape) == 0 and max(shape) >= _DIM_LIMIT:
+        raise ValueError(f"shape of an array without values must have dimensions below 2^31, got {shape}")
     code = next(code for code, dtype in enumerate(_DIM_DTYPES) if max(shape) <= np.iinfo(dtype).max)
     return bytes([len(shape) << 2 | code]) + np.array(shape, _DIM_DTYPES[code]).tobytes()
 

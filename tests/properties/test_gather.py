@@ -18,7 +18,7 @@ from hf_mds.format.gather import arrow_schema, gather, row_bytes
 from hf_mds.format.values import decode_sample, to_pylist
 
 DTYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"]
-SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=5)
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)
 
 
 def images(mode: str) -> st.SearchStrategy[Any]:
@@ -44,7 +44,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "json": JSON,
     "ndarray": st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, SHAPES)),
     "ndarray:int32": hnp.arrays(np.int32, SHAPES),
-    "ndarray:uint16": hnp.arrays(np.uint16, st.integers(1, 300)),
+    "ndarray:uint16": hnp.arrays(np.uint16, st.integers(0, 300)),
     "ndarray:uint8:3": hnp.arrays(np.uint8, 3),
     "ndarray:float64:2,2": hnp.arrays(np.float64, (2, 2)),
     "ndarray:int16:20": hnp.arrays(np.int16, 20),
@@ -108,7 +108,7 @@ def test_gathered_values_are_the_decoded_ones(maker: Any, dataset: Any, data: st
 @settings(max_examples=60, deadline=None)
 @given(
     dtype=st.sampled_from([dtype for dtype in DTYPES if dtype != "float16"]),
-    counts=st.lists(st.integers(1, 300), min_size=1, max_size=20),
+    counts=st.lists(st.integers(0, 300), min_size=1, max_size=20),
     named=st.booleans(),
 )
 def test_flat_arrays_become_lists(maker: Any, dtype: str, counts: list[int], named: bool) -> None:
