@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -239,13 +239,24 @@ class Remote:
             file = self._local_file(path)
             local.located("remove", file, lambda: file.unlink(missing_ok=True))
             return
-        try:
-            self._attempts("remove", path).run(lambda: self._call("rm_file", path))
-        except MissingFileError:
+        self._remove(path, lambda: self._call("rm_file", path))
+
+    def remove_folder(self, path: str) -> None:
+        """Remove the folder `path` below this one and all that is in it; one that is not there is fine.
+
+        Raises:
+            ValueError: If `path` names no folder below this one.
+            AccessDeniedError: If the credentials do not do.
+            ShardFetchError: If no attempt succeeded and there is still something.
+        """
+        if not path:
+            raise ValueError(f"path must be a folder below {self.describe()}, got {path!r}")
+        if self.local_path is not None:
+            folder = self._local_file(path)
+            with suppress(MissingFileError):
+                local.located("remove", folder, lambda: shutil.rmtree(folder))
             return
-        except ShardFetchError:
-            if self.exists(path):  # how a missing file is told differs: memory:// raises KeyError
-                raise
+        self._remove(path, lambda: self._call("rm", path, recursive=True))
 
     def exists(self, path: str = "") -> bool:
         """Whether there is a file or folder at `path`; an error of the store is raised, never taken for "no"."""
@@ -317,6 +328,15 @@ class Remote:
             return local.located("look at", file, lambda: local.file_info(file))
         found = self._attempts("look at", path).run(lambda: self._call("info", path, fresh=True))
         return found if isinstance(found, Mapping) else {}
+
+    def _remove(self, path: str, remove: Callable[[], object]) -> None:
+        try:
+            self._attempts("remove", path).run(remove)
+        except MissingFileError:
+            return
+        except ShardFetchError:
+            if self.exists(path):  # how a missing file is told differs: memory:// raises KeyError
+                raise
 
     def _put(self, path: str, put: Callable[[], object]) -> None:
         """Run an attempt to put and, where folders are real and the file's does not exist, make it first."""

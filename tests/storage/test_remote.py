@@ -64,6 +64,20 @@ def test_removing_a_file(remote: Remote) -> None:
         remote.remove("../b")
 
 
+def test_removing_a_folder(remote: Remote) -> None:
+    for name in ("part-1/a", "part-1/deep/b", "part-10/c", "d"):
+        remote.put_bytes(b"1", name)
+    remote.remove_folder("part-1")
+    assert remote.list_files() == ["d", "part-10/c"]
+    assert not remote.exists("part-1")
+    for missing in ("part-1", "none/either"):
+        remote.remove_folder(missing)
+    for wrong in ("", "../b", "/b"):
+        with pytest.raises(ValueError, match=r"below|stay"):
+            remote.remove_folder(wrong)
+    assert remote.read("d") == b"1"
+
+
 def test_the_sizes_of_the_files_of_a_folder(remote: Remote) -> None:
     assert remote.file_sizes() == {}
     for name in ("b", "a", "part-1/c"):
