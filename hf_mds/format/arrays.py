@@ -20,7 +20,7 @@ from hf_mds.format.memory import address_of, binary_views
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ArrayColumn", "list_array", "split_arrays"]
+__all__ = ["ArrayColumn", "flat_values", "list_array", "split_arrays"]
 
 Where = str | Callable[[int], str]
 """What to call a value in errors: a name for the column, or a function from the row to the name of its sample."""
@@ -154,9 +154,7 @@ def list_array(column: pa.BinaryArray, dtype: np.dtype[Any] | None, *, where: Wh
         )
     offsets = np.zeros(len(arrays) + 1, np.int32)
     np.cumsum(arrays.counts, out=offsets[1:])
-    values = _without_headers(arrays, arrays.dtype.itemsize)
-    items = pa.Array.from_buffers(pa.from_numpy_dtype(arrays.dtype), int(offsets[-1]), [None, values])
-    return pa.ListArray.from_arrays(pa.array(offsets), items)
+    return pa.ListArray.from_arrays(pa.array(offsets), flat_values(arrays, arrays.dtype))
 
 
 def _binary_parts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -191,15 +189,15 @@ def _read_shapes(
     return shapes, counts
 
 
-def _without_headers(arrays: ArrayColumn, itemsize: int) -> pa.Buffer:
-    """Return the values of all rows one after another: the gather of `hf_mds.format.gather`, over one buffer."""
-    sizes = arrays.counts * itemsize
-    total = int(sizes.sum())
+def flat_values(arrays: ArrayColumn, dtype: np.dtype[Any]) -> pa.Array:
+    """Return the values of all rows, which share a dtype, one after another: the gather of `gather`, over one buffer."""
+    sizes = arrays.counts * dtype.itemsize
+    type_, total = pa.from_numpy_dtype(dtype), int(arrays.counts.sum())
     if not total:
-        return pa.py_buffer(b"")
+        return pa.array([], type_)
     begins = arrays.begins + address_of(arrays.data)  # a header stands before each
     views = binary_views(begins, sizes, [pa.py_buffer(arrays.data)], 0, arrays.begins)
-    return views.cast(pa.binary()).buffers()[2]
+    return pa.Array.from_buffers(type_, total, [None, views.cast(pa.binary()).buffers()[2]])
 
 
 def _check(where: Where, right: NDArray[np.bool_], rule: str) -> None:
