@@ -26,7 +26,7 @@ from hf_mds.engine.folder import (
 )
 from hf_mds.engine.journal import JOURNAL, Journal, Record, stored_files
 from hf_mds.engine.resume import INDEX, Places, check_settings, keep_durable, read_index, read_journal
-from hf_mds.engine.uploads import Uploads
+from hf_mds.engine.uploads import Destination, Uploads
 from hf_mds.errors import StorageError
 from hf_mds.format.entries import ShardInfo, settings_to_dict
 from hf_mds.format.index import Index
@@ -76,7 +76,9 @@ class WriteOptions:
 class Outbox:
     """The folder of a dataset that is being written. Made by one thread and used by it; uploads run in others."""
 
-    def __init__(self, out: Location | tuple[Location, Location], options: WriteOptions, info: ShardInfo) -> None:
+    def __init__(
+        self, out: Location | tuple[Location, Location] | Destination, options: WriteOptions, info: ShardInfo
+    ) -> None:
         """Take the folder for this writer alone, and see what an interrupted one has left if it is to be resumed.
 
         Args:
@@ -90,7 +92,8 @@ class Outbox:
             WriteError: If the interrupted writer had other settings.
             FormatError: If its journal is damaged.
         """
-        local, remote = _split_out(out)
+        self._destination = out if isinstance(out, Destination) else None
+        local, remote = (None, None) if isinstance(out, Destination) else _split_out(out)
         self._options = options
         self.remote = None if remote is None else Remote(remote, options.storage_options, retries=options.retry)
         self._temporary = local is None and not options.keep_local
@@ -99,7 +102,7 @@ class Outbox:
         self._names: list[str] = []
         self._journal = Journal(info, self.local, self.remote)
         self._uploads = Uploads(
-            self.remote,
+            self.remote if self._destination is None else self._destination,
             self._journal.note_upload,
             keep=options.keep_local,
             max_workers=options.max_workers,
@@ -116,7 +119,8 @@ class Outbox:
     @property
     def where(self) -> str:
         """The address that a user knows the folder by."""
-        return self.remote.describe() if self.remote is not None else str(self.local)
+        there = self.remote if self._destination is None else self._destination
+        return there.describe() if there is not None else str(self.local)
 
     def put(self, name: str, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Write a file, and upload it in the background.
@@ -153,6 +157,8 @@ class Outbox:
         if self.remote is not None:
             self._tidy_remote(self.remote, index)
             self.remote.put_bytes(text, INDEX)
+        if self._destination is not None:
+            self._destination.commit(index)
         if self._places.stays_local:
             Remote(str(self.local)).put_bytes(text, INDEX)
         self._journal.remove()
@@ -171,7 +177,8 @@ class Outbox:
 
     @property
     def _places(self) -> Places:
-        return Places(self.local, self.remote, stays_local=self.remote is None or self._options.keep_local)
+        is_here = self.remote is None and self._destination is None
+        return Places(self.local, self.remote, stays_local=is_here or self._options.keep_local)
 
     def _begin(self, info: ShardInfo) -> None:
         """Empty the folder, or find what is to be resumed."""

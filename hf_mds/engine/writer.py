@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from hf_mds.engine.outbox import Location, Outbox, WriteOptions
+from hf_mds.engine.uploads import Destination
 from hf_mds.errors import WriteError
 from hf_mds.format.compression import compress, extension_of
 from hf_mds.format.hashing import hash_parts
@@ -44,7 +45,7 @@ __all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "SampleWriter", "TSVWriter", 
 
 logger = logging.getLogger(__name__)
 
-Out = Location | tuple[Location, Location]
+Out = Location | tuple[Location, Location] | Destination
 
 
 class SampleWriter:
@@ -213,7 +214,7 @@ class MDSWriter(SampleWriter):
     Args:
         columns: {name: encoding}.
         out: Folder of the dataset: a path, a URL that fsspec knows (shards are then made in a temporary folder and
-            uploaded), or a (local, remote) pair.
+            uploaded), or a (local, remote) pair. Or a `Destination`, which takes the files and the index.
         keep_local: See `WriteOptions`, as for `options`.
         compression: See `ShardOptions`, as for `hashes` and `size_limit`.
         hashes: Digests to store of every file.
