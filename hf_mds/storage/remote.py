@@ -320,7 +320,9 @@ class Remote:
         except MissingFileError:
             return []
         with self._filesystem() as (_, root_name):
-            return sorted(relative_names(found, root_name))
+            asked = join_root(root_name, path).rstrip("/")
+            files = [name for name in found if str(name).rstrip("/") != asked]  # where a store keeps empty folders
+            return sorted(relative_names(files, root_name))
 
     def _info(self, path: str) -> Mapping[str, Any]:
         if self.local_path is not None:

@@ -57,4 +57,5 @@ def test_an_interrupted_writer_is_resumed(writable: Store, tmp_path: Path, monke
     remote.put_bytes(b"3", "part-2/c")
     remote.remove_folder("part")
     remote.remove_folder("part")
+    assert remote.list_files("part") == []
     assert remote.list_files() == sorted({*names, "part-2/c"} - {"index.json"})
