@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hf_mds.engine.loader import StreamingDataLoader
     from hf_mds.engine.merge import merge_index
     from hf_mds.engine.samples import Samples, open
+    from hf_mds.engine.verify import verify
     from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ _HOME = {
     "XSVWriter": "engine.writer",
     "merge_index": "engine.merge",
     "open": "engine.samples",
+    "verify": "engine.verify",
 }
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "XSVWriter",
     "merge_index",
     "open",
+    "verify",
 ]
 
 

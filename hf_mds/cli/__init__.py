@@ -13,6 +13,7 @@ from hf_mds.cli.cache import cache_list, cache_path, cache_prune
 from hf_mds.cli.inspect import inspect
 from hf_mds.cli.merge import merge
 from hf_mds.cli.samples import cat, head
+from hf_mds.cli.verify import verify
 
 __all__ = ["app", "main"]
 
@@ -21,6 +22,7 @@ _NEGATIVE = {"ignore_unknown_options": True}  # or -1 would be taken for an opti
 app.command()(inspect)
 app.command()(head)
 app.command(context_settings=_NEGATIVE)(cat)
+app.command()(verify)
 app.command()(merge)
 cache_app.command("path")(cache_path)
 cache_app.command("list")(cache_list)

@@ -102,6 +102,8 @@ class Stream:
                 "stream: download_retry must be 0 or more and download_timeout more than 0 seconds, got "
                 f"{self.download_retry} and {self.download_timeout}"
             )
+        if not isinstance(self.keep_zip, bool):
+            raise TypeError(f"stream.keep_zip must be True or False, got {self.keep_zip!r}")
 
     @property
     def url(self) -> str:
@@ -151,7 +153,7 @@ class OpenStream:
     def is_ready(self, shard_id: int) -> bool:
         """Return whether a shard can be opened without waiting for a network or a decompressor."""
         return all(
-            self._in_place(raw) is not None or self.cache.contains(self._key(raw), raw.bytes)
+            self._in_place(raw) is not None or self.cache.contains(self.cache_key(raw), raw.bytes)
             for raw, _ in self.index.shards[shard_id].files
         )
 
@@ -207,7 +209,8 @@ class OpenStream:
         path = folder / raw.basename
         return path if path.exists() else None
 
-    def _key(self, file: FileInfo) -> str:
+    def cache_key(self, file: FileInfo) -> str:
+        """Return the name of a file's entry in the cache."""
         return f"{self.generation}/{file.basename}"
 
     def _map(self, info: ShardInfo, raw: FileInfo, packed: FileInfo | None) -> mmap.mmap | bytes:
@@ -231,13 +234,13 @@ class OpenStream:
         except IntegrityError as error:
             file.close()
             _log.warning("in the cache, %s; it is fetched again", error)
-            self.cache.drop(self._key(raw))
+            self.cache.drop(self.cache_key(raw))
             file = self._open_cached(info, raw, packed)  # whoever makes it validates it
         return file
 
     def _open_cached(self, info: ShardInfo, raw: FileInfo, packed: FileInfo | None) -> BinaryIO:
         """Return a raw file from the cache; where it is not there yet, it is made."""
-        key, num_bytes = self._key(raw), raw.bytes
+        key, num_bytes = self.cache_key(raw), raw.bytes
         if packed is None:
             return self.cache.open(key, num_bytes=num_bytes, produce=partial(self._download, raw))
         if self._in_place(packed) is not None or not self.stream.keep_zip:
@@ -245,7 +248,7 @@ class OpenStream:
             return self.cache.open(key, num_bytes=num_bytes, produce=produce, peak_bytes=num_bytes + packed.bytes)
         if not self.cache.contains(key, num_bytes):
             download = partial(self._download, packed)
-            with self.cache.open(self._key(packed), num_bytes=packed.bytes, produce=download) as source:
+            with self.cache.open(self.cache_key(packed), num_bytes=packed.bytes, produce=download) as source:
                 produce = partial(self._unpack, info, raw, packed, source)
                 return self.cache.open(key, num_bytes=num_bytes, produce=produce)
         return self.cache.open(key, num_bytes=num_bytes, produce=partial(self._download_and_unpack, info, raw, packed))
