@@ -59,6 +59,6 @@ def _distinct_columns(streams: Sequence[OpenStream]) -> Iterator[tuple[str, str,
             signature = (shard.column_names, shard.column_encodings)
             if signature not in seen:
                 seen.add(signature)
-                for name, encoding in zip(*signature, strict=True):
+                for name, encoding in shard.columns.items():
                     # A split shard's "float" is what MDS calls "float64"; its other names are those of MDS.
                     yield name, "float64" if encoding == "float" else encoding, stream.shard_where(shard_id)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hf_mds.format.nulls import NULLS
+
 __all__ = ["FileInfo", "ShardInfo", "is_safe_basename", "safe_basename", "settings_to_dict", "shard_to_dict"]
 
 VERSION = 2
@@ -31,7 +33,7 @@ class ShardInfo:
     """ "mds", "json", "csv", "tsv" or "xsv"."""
     samples: int
     column_names: tuple[str, ...]
-    """In the order of the file; for "json", sorted."""
+    """In the order of the file; for "json", sorted. Of "mds", with the mask of the nulls where there is one."""
     column_encodings: tuple[str, ...]
     column_sizes: tuple[int | None, ...]
     """Bytes of a column's values, or None where they vary; None everywhere in the split formats."""
@@ -47,6 +49,12 @@ class ShardInfo:
     separator: str | None = None
     """As the file uses it: "," for csv, a tab for tsv, None for mds and json."""
     version: int = VERSION
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The encoding of each column of values by name: all but the mask of the nulls."""
+        pairs = zip(self.column_names, self.column_encodings, strict=True)
+        return {name: encoding for name, encoding in pairs if name != NULLS or self.format != "mds"}
 
     @property
     def files(self) -> tuple[tuple[FileInfo, FileInfo | None], ...]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_mds.errors import FormatError
 from hf_mds.format.compression import parse_compression
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.entries import VERSION, FileInfo, ShardInfo, is_safe_basename
+from hf_mds.format.nulls import mask_place
 
 __all__ = ["ADVICE", "SPLIT_ENCODINGS", "IndexFaultError", "parse_shards"]
 
@@ -172,6 +174,12 @@ def _parse_columns(own: dict[str, Any], path: str) -> tuple[tuple[str, ...], tup
             _check_split_encoding(encoding, f"{path}.column_encodings[{row}]")
         return names, encodings, (None,) * len(names)
     expected = tuple(_size_of(encoding, f"{path}.column_encodings[{row}]") for row, encoding in enumerate(encodings))
+    try:
+        mask_place(names, encodings)
+    except FormatError as error:
+        raise IndexFaultError(
+            f"{path}.column_encodings", "those of a mask and its columns", list(encodings), str(error)
+        ) from None
     sizes = own["column_sizes"]
     if not isinstance(sizes, list) or any(type(size) is bool for size in sizes) or tuple(sizes) != expected:
         raise IndexFaultError(f"{path}.column_sizes", f"{list(expected)} for these encodings", sizes)

@@ -1,8 +1,9 @@
 """Rows of many open shards -> one pyarrow RecordBatch, with no Python per sample.
 
-NumPy finds where the values lie (`locate_samples`). Values of varying size are then gathered by Arrow: an array of
-type `binary_view` whose data buffers are the memory-mapped shards (`binary_views`) is cast to `binary`: one pass of C++
-that copies each value from the page cache to its place. Small fixed-size values take one fancy index a column.
+NumPy finds where the values lie, and which are null (`Source`). Values of varying size are then gathered by Arrow: an
+array of type `binary_view` whose data buffers are the memory-mapped shards (`binary_views`) is cast to `binary`: one
+pass of C++ that copies each value from the page cache to its place. Small fixed-size values take one fancy index a
+column.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -20,8 +20,9 @@ import pyarrow as pa
 from hf_mds.errors import FormatError
 from hf_mds.format.encodings import Encoding
 from hf_mds.format.layout import Layout, layout_of
-from hf_mds.format.memory import binary_views, memory_as
-from hf_mds.format.view import Shard, locate_samples, sample_spans
+from hf_mds.format.memory import memory_as
+from hf_mds.format.source import Source, members_of
+from hf_mds.format.view import Shard, sample_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,9 +78,9 @@ def arrow_schema(info: ShardInfo, columns: Sequence[str] | None = None) -> pa.Sc
     Raises:
         ValueError: If there is no such column.
     """
-    names = info.column_names if columns is None else tuple(columns)
+    names = tuple(info.columns) if columns is None else tuple(columns)
     if info.format != "mds":
-        types = dict(zip(info.column_names, info.column_encodings, strict=True))
+        types = info.columns
         for name in names:
             if name not in types:
                 raise ValueError(f"columns must be among {list(info.column_names)}, got {name!r}")
@@ -111,9 +112,8 @@ def gather(
         raise ValueError("columns must name one column at least, got none")
     rows = np.asarray(rows, np.int64)
     picked, slots = _pick(shards, shard_ids)
-    layouts = {shard.layout if isinstance(shard, Shard) else None for shard in picked}
-    if len(layouts) == 1 and None not in layouts:
-        return _gather_alike(picked, slots, rows, tuple(columns))
+    if all(isinstance(shard, Shard) for shard in picked):
+        return _gather_mds(picked, slots, rows, tuple(columns))
     return _gather_mixed(picked, slots, rows, tuple(columns))
 
 
@@ -165,26 +165,19 @@ def _pick(shards: Shards, shard_ids: NDArray[np.int64]) -> tuple[list[Any], NDAr
 def _gather_mixed(
     picked: list[Any], slots: NDArray[np.int64], rows: NDArray[np.int64], columns: tuple[str, ...]
 ) -> pa.RecordBatch:
-    """Gather from shards of several layouts or formats: each kind by itself, then all into order."""
-    groups: dict[Any, list[int]] = {}
-    for slot, shard in enumerate(picked):
-        kind = shard.layout if isinstance(shard, Shard) else (shard.info.column_names, shard.info.column_encodings)
-        groups.setdefault(kind, []).append(slot)
-    parts, places = [], []
-    for group in groups.values():
-        new_slots = np.full(len(picked), -1, np.int64)
-        new_slots[group] = np.arange(len(group))
-        at = np.flatnonzero(new_slots[slots] >= 0)
-        chosen = [picked[slot] for slot in group]
-        gather_group = _gather_alike if isinstance(chosen[0], Shard) else _gather_lines
-        parts.append(gather_group(chosen, new_slots[slots[at]], rows[at], columns))
+    """Gather from shards of several formats, or of lines: each kind by itself, then all into order."""
+    kinds = [
+        "mds" if isinstance(shard, Shard) else (shard.info.column_names, shard.info.column_encodings)
+        for shard in picked
+    ]
+    parts: list[pa.RecordBatch] = []
+    places = []
+    for group in dict.fromkeys(kinds):
+        new_slots, chosen, at = members_of(picked, slots, [kind == group for kind in kinds])
+        gather_group = _gather_mds if group == "mds" else _gather_lines
+        parts.append(gather_group(chosen, new_slots, rows[at], columns))
         places.append(at)
-        if parts[-1].schema != parts[0].schema:
-            first = picked[next(iter(groups.values()))[0]]
-            raise FormatError(
-                f"{chosen[0].where}: columns must be of the types they have in {first.where} "
-                f"({_schema_text(parts[0].schema)}), got {_schema_text(parts[-1].schema)}; read them separately"
-            )
+        _check_schema(parts[-1].schema, chosen[0], parts[0].schema, picked[0])
     if len(parts) == 1:
         return parts[0]
     order = np.empty(len(rows), np.int64)
@@ -212,13 +205,12 @@ def _gather_lines(
     return pa.RecordBatch.from_arrays([pa.array(values[field.name], field.type) for field in schema], schema=schema)
 
 
-# ---- MDS shards of one layout
+# ---- MDS shards
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     name: str
-    index: int
     encoding: Encoding
     type: pa.DataType
 
@@ -233,46 +225,23 @@ class _Selection:
 def _selection(layout: Layout, names: tuple[str, ...]) -> _Selection:
     columns = []
     for name in names:
-        index = layout.index_of(name)
-        encoding = layout.encodings[index]
-        columns.append(_Column(name, index, encoding, arrow_type(encoding)))
+        encoding = layout.encodings[layout.index_of(name)]
+        columns.append(_Column(name, encoding, arrow_type(encoding)))
     return _Selection(tuple(columns), pa.schema([(column.name, column.type) for column in columns]))
 
 
-class _Source:
-    """The shards of a batch as Arrow takes them, and which buffer and offset an address is."""
-
-    def __init__(self, picked: Sequence[Shard], slots: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        self.picked, self.slots, self.rows = picked, slots, rows
-        self.located = locate_samples(picked, slots, rows)
-        self.buffers = list(chain.from_iterable([shard.buffers for shard in picked]))
-
-    def place(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows,) the buffer that holds each address, and the offset in it, below 2^31."""
-        offsets = begins - self.located.files
-        if len(self.buffers) == len(self.picked):
-            return self.slots, offsets
-        counts = np.array([len(shard.buffers) for shard in self.picked], np.int64)
-        part = np.minimum(offsets >> 30, counts[self.slots] - 1)
-        return (np.cumsum(counts) - counts)[self.slots] + part, offsets - (part << 30)
-
-    def views(self, begins: NDArray[np.int64], sizes: NDArray[np.int64] | int) -> pa.Array:
-        """Return the values as a binary_view array over the shards themselves."""
-        buffer_ids, offsets = self.place(begins)
-        return binary_views(begins, sizes, self.buffers, buffer_ids, offsets)
-
-    def name(self, row: int) -> str:
-        return f"{self.picked[self.slots[row]].where}: sample {self.rows[row]}"
-
-
-def _gather_alike(
+def _gather_mds(
     picked: Sequence[Shard], slots: NDArray[np.int64], rows: NDArray[np.int64], columns: tuple[str, ...]
 ) -> pa.RecordBatch:
-    selection = _selection(picked[0].layout, columns)
-    source = _Source(picked, slots, rows)
+    first = picked[0]
+    selection = _selection(first.layout, columns)
+    for shard in picked:
+        if shard.layout is not first.layout:
+            _check_schema(_selection(shard.layout, columns).schema, shard, selection.schema, first)
+    source = Source(picked, slots, rows)
     arrays = []
     for column in selection.columns:
-        begins, sizes = source.located.values(column.index)
+        begins, sizes = source.values(column.name)
         if isinstance(sizes, int):
             arrays.append(_fixed_column(column, source, begins, sizes))
         else:
@@ -280,32 +249,43 @@ def _gather_alike(
     return pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
 
 
-def _fixed_column(column: _Column, source: _Source, begins: NDArray[np.int64], size: int) -> pa.Array:
-    num_rows = len(begins)
+def _check_schema(schema: pa.Schema, shard: AnyShard, expected: pa.Schema, first: AnyShard) -> None:
+    if schema != expected:
+        raise FormatError(
+            f"{shard.where}: columns must be of the types they have in {first.where} ({_schema_text(expected)}), "
+            f"got {_schema_text(schema)}; read them separately"
+        )
+
+
+def _fixed_column(column: _Column, source: Source, begins: NDArray[np.int64], size: int) -> pa.Array:
+    num_rows, validity = len(begins), source.validity(column.name)
     if size <= _FANCY_BYTES:
         buffer = pa.py_buffer(memory_as(np.dtype((np.void, size)))(begins).view(np.uint8))
     else:
         buffer = source.views(begins, size).cast(pa.large_binary()).buffers()[2]
     if column.encoding.kind == "scalar":
-        return pa.Array.from_buffers(column.type, num_rows, [None, buffer])
+        return pa.Array.from_buffers(column.type, num_rows, [validity, buffer])
     num_values = num_rows * column.type.list_size
     values = pa.Array.from_buffers(column.type.value_type, num_values, [None, buffer])
-    return pa.Array.from_buffers(column.type, num_rows, [None], children=[values])
+    return pa.Array.from_buffers(column.type, num_rows, [validity], children=[values])
 
 
-def _varying_column(column: _Column, source: _Source, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> pa.Array:
+def _varying_column(column: _Column, source: Source, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> pa.Array:
     if int(sizes.sum()) > MAX_COLUMN_BYTES:
         raise _too_large(column, source, sizes)
     array = source.views(begins, sizes).cast(pa.binary())
-    if column.type != pa.string():
+    if column.type == pa.string():
+        try:
+            array = array.cast(pa.string())  # checks UTF-8, copies nothing
+        except pa.ArrowInvalid:
+            raise _text_error(column, source, array) from None
+    validity = source.validity(column.name)
+    if validity is None:
         return array
-    try:
-        return array.cast(pa.string())  # checks UTF-8, copies nothing
-    except pa.ArrowInvalid:
-        raise _text_error(column, source, array) from None
+    return pa.Array.from_buffers(column.type, len(array), [validity, *array.buffers()[1:]])
 
 
-def _too_large(column: _Column, source: _Source, sizes: NDArray[np.int64]) -> ValueError:
+def _too_large(column: _Column, source: Source, sizes: NDArray[np.int64]) -> ValueError:
     largest = int(np.argmax(sizes))
     if sizes[largest] > MAX_COLUMN_BYTES:
         return FormatError(
@@ -318,7 +298,7 @@ def _too_large(column: _Column, source: _Source, sizes: NDArray[np.int64]) -> Va
     )
 
 
-def _text_error(column: _Column, source: _Source, array: pa.Array) -> FormatError:
+def _text_error(column: _Column, source: Source, array: pa.Array) -> FormatError:
     """Find the first value that is not UTF-8."""
     for row, value in enumerate(array):
         data = value.as_py()

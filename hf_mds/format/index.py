@@ -102,7 +102,7 @@ def _common_extra(indexes: Sequence[Index]) -> dict[str, Any]:
 
 
 def _check_same_columns(first: ShardInfo, shard: ShardInfo) -> None:
-    columns, expected = (dict(zip(one.column_names, one.column_encodings, strict=True)) for one in (shard, first))
+    columns, expected = shard.columns, first.columns
     if columns != expected:
         raise ValueError(
             f"parts to merge must have the same columns, got {expected} in {first.raw_data.basename} and {columns} in "

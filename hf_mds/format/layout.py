@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from hf_mds.errors import FormatError
 from hf_mds.format.encodings import Encoding, parse_encoding
+from hf_mds.format.nulls import NULLS, mask_place
 
 __all__ = ["Layout", "layout_of"]
 
@@ -19,6 +20,7 @@ class Layout:
     """
 
     names: tuple[str, ...]
+    """Of all columns, the mask of the nulls among them."""
     encodings: tuple[Encoding, ...]
     num_varying: int
     """Columns whose size varies, each with a size word in the sample's head."""
@@ -28,13 +30,20 @@ class Layout:
     """Per column: how many columns of varying size lie before it."""
     min_bytes: int
     """Bytes of the head and of all fixed-size columns: the least that a sample takes."""
+    mask: int | None
+    """Position of the mask of the nulls, where there is one; see `nulls`."""
+    num_values: int
+    """Columns without the mask."""
 
     def index_of(self, name: str) -> int:
-        """Return the position of a column, or raise ValueError naming those there are."""
-        try:
-            return self.names.index(name)
-        except ValueError:
-            raise ValueError(f"columns must be among {list(self.names)}, got {name!r}") from None
+        """Return the position of a column of values, or raise ValueError naming those there are."""
+        if name not in self.names or name == NULLS:
+            raise ValueError(f"columns must be among {[name for name in self.names if name != NULLS]}, got {name!r}")
+        return self.names.index(name)
+
+    def bit_of(self, index: int) -> int:
+        """Return which bit of the mask is that of the column at a position."""
+        return index - (self.mask is not None and index > self.mask)
 
 
 @lru_cache(maxsize=1024)
@@ -42,8 +51,8 @@ def layout_of(names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[i
     """Return the layout of a shard's columns, the same object for equal arguments.
 
     Raises:
-        FormatError: If the three disagree in length, a name occurs twice, an encoding is unknown, or a size is not
-            the encoding's.
+        FormatError: If the three disagree in length, a name occurs twice, an encoding is unknown, a size is not the
+            encoding's, or the mask of the nulls is none.
     """
     if not len(names) == len(encodings) == len(sizes) or len(set(names)) != len(names) or not names:
         raise FormatError(
@@ -67,4 +76,6 @@ def layout_of(names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[i
         varying_before.append(varying)
         fixed += size or 0
         varying += size is None
-    return Layout(names, parsed, num_varying, tuple(fixed_before), tuple(varying_before), fixed)
+    mask = mask_place(names, encodings)
+    num_values = len(names) - (mask is not None)
+    return Layout(names, parsed, num_varying, tuple(fixed_before), tuple(varying_before), fixed, mask, num_values)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from hf_mds.errors import FormatError
 from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
+from hf_mds.format.nulls import check_mask, is_null
 from hf_mds.format.view import Shard
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def column_values(
 def decode_sample(
     shard: AnyShard, row: int, columns: Sequence[str], *, allow_unsafe_types: bool = False
 ) -> dict[str, Any]:
-    """Return one sample as a dict of native values: the short way to a single sample, without Arrow.
+    """Return one sample as a dict of native values, None for nulls: the short way to a single one, without Arrow.
 
     Raises:
         IndexError: If there is no such row.
@@ -106,11 +107,18 @@ def decode_sample(
         found = shard.columns(np.array([row], np.int64), columns)
         return {name: found[name][0] for name in columns}
     data, spans, layout = shard.sample_bytes(row), shard.value_spans(row), shard.layout
-    sample = {}
+    mask = None
+    if layout.mask is not None:
+        mask = data[slice(*spans[layout.mask])]
+        check_mask(np.frombuffer(mask[-1:], np.uint8), layout.num_values, lambda _: f"{shard.where}: sample {row}")
+    sample: dict[str, Any] = {}
     for name in columns:
         index = layout.index_of(name)
         encoding = layout.encodings[index]
         require_safe(name, encoding, allow_unsafe_types=allow_unsafe_types)
+        if mask is not None and is_null(mask, layout.bit_of(index)):
+            sample[name] = None
+            continue
         begin, end = spans[index]
         try:
             sample[name] = encoding.decode(data[begin:end])
@@ -131,7 +139,7 @@ def require_safe(name: str, encoding: Encoding, *, allow_unsafe_types: bool) -> 
 def _values_or_none(
     column: pa.Array, encoding: str, *, name: str, allow_unsafe_types: bool, name_row: NameRow
 ) -> list[Any]:
-    """Return the values of a column, None for nulls: they stand for what a stream of a mix does not have."""
+    """Return the values of a column, None for nulls, and for what a stream of a mix does not have."""
     if not column.null_count:
         return column_values(column, encoding, name=name, allow_unsafe_types=allow_unsafe_types, name_row=name_row)
     places = np.flatnonzero(np.asarray(column.is_valid()))
