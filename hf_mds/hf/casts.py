@@ -19,8 +19,10 @@ from hf_mds.errors import FormatError
 from hf_mds.format.arrays import list_array, split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.images import split_images
+from hf_mds.hf.retype import in_place
+from hf_mds.hf.storing import feature_type
 
-__all__ = ["ARRAY_FEATURES", "cast_column"]
+__all__ = ["ARRAY_FEATURES", "cast_column", "is_as_stored"]
 
 ARRAY_FEATURES = {2: datasets.Array2D, 3: datasets.Array3D, 4: datasets.Array4D, 5: datasets.Array5D}
 """Features of arrays of a fixed shape, by number of dimensions."""
@@ -36,23 +38,20 @@ def cast_column(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
         FormatError: If a value is not what its encoding asks for, or does not fit the feature.
         ValueError: As FormatError, where Arrow says so. So do its ArrowInvalid and TypeError.
     """
-    if not column.null_count:
-        return _cast(column, encoding, feature)
-    target = datasets.Features({"column": feature}).arrow_schema.field("column").type
-    if column.null_count == len(column):
-        return pa.nulls(len(column), target)
-    valid = np.asarray(column.is_valid())
-    places = pa.array(np.cumsum(valid) - 1, mask=~valid)
-    values = _cast(column.drop_null(), encoding, feature)
-    if isinstance(values, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(values.type, values.storage.take(places))
-    return values.take(places)
+    if column.null_count and column.null_count == len(column):
+        return pa.nulls(len(column), feature_type(feature))
+    return in_place(column, lambda valid: _cast(valid, encoding, feature))
+
+
+def is_as_stored(column: pa.Array, feature: Any) -> bool:
+    """Return whether a feature asks for the stored bytes or text of a column."""
+    if pa.types.is_binary(column.type):
+        return bool(feature == datasets.Value("binary"))
+    return bool(pa.types.is_string(column.type) and feature == datasets.Value("string"))
 
 
 def _cast(column: pa.Array, encoding: Encoding, feature: Any) -> pa.Array:
-    if feature == datasets.Value("binary") and pa.types.is_binary(column.type):
-        return column  # asked for as stored
-    if feature == datasets.Value("string") and pa.types.is_string(column.type):
+    if is_as_stored(column, feature):
         return column
     convert = _CASTS.get(encoding.kind)
     natural = column if convert is None else convert(column, encoding, feature)

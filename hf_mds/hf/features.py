@@ -1,7 +1,7 @@
 """One table: MDS encoding <-> `datasets` feature <-> Arrow column.
 
-`features_of` says what a dataset's columns are for `datasets`; a `TableCast` turns what the engine gathers into tables
-of exactly those features (see `casts.py`).
+Of a dataset whose index holds its features, `storing.py` says what its columns are. Of any other, `features_of` does;
+a `TableCast` turns what the engine gathers into tables of exactly those features (see `casts.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+from datasets.table import cast_array_to_feature
 
 from hf_mds.errors import FormatError
 from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
-from hf_mds.hf.casts import ARRAY_FEATURES, cast_column
+from hf_mds.hf.casts import ARRAY_FEATURES, cast_column, is_as_stored
+from hf_mds.hf.storing import Storage
 
-__all__ = ["TableCast", "feature_of", "features_of"]
+__all__ = ["ColumnCast", "TableCast", "feature_of", "features_of"]
 
 
 @dataclass(frozen=True)
@@ -57,31 +59,48 @@ def array_kind(encoding: Encoding, value: bytes) -> ArrayKind:
     return ArrayKind(column.dtypes(0), int(column.ndims[0]))
 
 
+@dataclass(frozen=True)
+class ColumnCast:
+    """How a column of a dataset is made of gathered columns."""
+
+    feature: Any
+    """What it shall be."""
+    sources: tuple[str, ...]
+    """The gathered columns: one, but for files with names."""
+    encoding: str
+    """Of the first of them."""
+    storage: Storage | None = None
+    """What the dataset's index says it is; None where it says nothing."""
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the column.
+
+        Raises:
+            ValueError, TypeError: If a value does not fit; also pyarrow's ArrowInvalid and ArrowNotImplementedError.
+        """
+        columns = [batch.column(source) for source in self.sources]
+        if self.storage is None:
+            return cast_column(columns[0], parse_encoding(self.encoding), self.feature)
+        if self.storage.feature == self.feature:
+            return self.storage.restore(columns)
+        if is_as_stored(columns[0], self.feature):
+            return columns[0]
+        return cast_array_to_feature(self.storage.restore(columns), self.feature)
+
+
 class TableCast:
     """Turns gathered batches into tables of given features; plain data, so that it pickles."""
 
-    def __init__(
-        self, encodings: Mapping[str, str], features: datasets.Features, sources: Sequence[str] | None = None
-    ) -> None:
-        """Check the features against the columns.
+    def __init__(self, columns: Mapping[str, ColumnCast]) -> None:
+        """Keep the columns, by name and in the order in which they stand in the tables."""
+        self.columns = dict(columns)
+        self.features = datasets.Features({name: column.feature for name, column in columns.items()})
+        self.schema: pa.Schema = self.features.arrow_schema
 
-        Args:
-            encodings: Of the columns, by the name they have in the dataset.
-            features: What they shall be; in the order in which they stand in the tables.
-            sources: The columns' names in the dataset where they are renamed, in the order of the features.
-
-        Raises:
-            ValueError: If the features name other columns than there are.
-        """
-        self.features = features
-        self.sources = tuple(features) if sources is None else tuple(sources)
-        if sorted(self.sources) != sorted(encodings):
-            raise ValueError(
-                f"features must name the columns {sorted(encodings)}, got {sorted(self.sources)}; "
-                "choose columns with columns="
-            )
-        self.encodings = [parse_encoding(encodings[name]) for name in self.sources]
-        self.schema: pa.Schema = features.arrow_schema
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The gathered columns that are needed."""
+        return tuple(dict.fromkeys(source for column in self.columns.values() for source in column.sources))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Table:
         """Return the batch as a table of the features.
@@ -89,25 +108,23 @@ class TableCast:
         Raises:
             FormatError: If a value is not what its encoding asks for, or does not fit its feature; names the column.
         """
-        columns = []
-        for name, source, encoding in zip(self.features, self.sources, self.encodings, strict=True):
+        arrays = []
+        for name, column in self.columns.items():
             try:
-                columns.append(cast_column(batch.column(source), encoding, self.features[name]))
+                arrays.append(column(batch))
             except (FormatError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
+                encoding = parse_encoding(column.encoding)
                 raise FormatError(
-                    f"column {name!r}: a value must fit feature {self.features[name]}: {error}; write "
+                    f"column {name!r}: a value must fit feature {column.feature}: {error}; write "
                     f"features=Features({{**dataset.features, {name!r}: {_plainest(encoding)}}}) to load it "
                     f"{'as it is stored' if encoding.kind != 'scalar' else 'as a number'}, "
                     "or leave the column out with columns="
                 ) from error
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def select(self, names: Sequence[str]) -> TableCast:
         """Return the cast of some of the columns, in the order given."""
-        places = [list(self.features).index(name) for name in names]
-        sources = [self.sources[place] for place in places]
-        encodings = {self.sources[place]: self.encodings[place].name for place in places}
-        return TableCast(encodings, datasets.Features({name: self.features[name] for name in names}), sources)
+        return TableCast({name: self.columns[name] for name in names})
 
     def rename(self, mapping: Mapping[str, str]) -> TableCast:
         """Return the cast with other names for some columns.
@@ -115,15 +132,13 @@ class TableCast:
         Raises:
             ValueError: If there is no column to rename, or two columns would have one name.
         """
-        missing = [name for name in mapping if name not in self.features]
-        names = [mapping.get(name, name) for name in self.features]
+        missing = [name for name in mapping if name not in self.columns]
+        names = [mapping.get(name, name) for name in self.columns]
         if missing or len(set(names)) < len(names):
             raise ValueError(
-                f"columns to rename must be among {list(self.features)}, to names of their own, got {mapping}"
+                f"columns to rename must be among {list(self.columns)}, to names of their own, got {mapping}"
             )
-        encodings = {source: encoding.name for source, encoding in zip(self.sources, self.encodings, strict=True)}
-        features = datasets.Features(dict(zip(names, self.features.values(), strict=True)))
-        return TableCast(encodings, features, self.sources)
+        return TableCast(dict(zip(names, self.columns.values(), strict=True)))
 
 
 # ---- arrays

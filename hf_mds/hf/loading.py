@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import datasets
@@ -13,9 +14,12 @@ from hf_mds.engine.columns import columns_of
 from hf_mds.engine.index_reading import INDEX
 from hf_mds.engine.reader import ReadOptions
 from hf_mds.engine.stream import CacheOptions, OpenStream, Stream, open_stream
+from hf_mds.errors import FormatError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.hf.examples import Source
-from hf_mds.hf.features import ArrayKind, TableCast, array_kind, features_of
+from hf_mds.hf.features import ArrayKind, ColumnCast, TableCast, array_kind, features_of
+from hf_mds.hf.layout import check_features, column_storage, names_column, stored_features
+from hf_mds.hf.media import is_media
 from hf_mds.plan import EpochSpec, StreamSpec
 from hf_mds.storage.urls import split_file_url
 
@@ -111,7 +115,9 @@ def open_source(
     opened = tuple(open_stream(stream, cache) for stream in streams)
     for stream in opened:
         if not stream.index.num_samples:
-            raise ValueError(f"{stream.where}: a dataset must hold one sample at least, got none")
+            raise ValueError(
+                f"{stream.where}: a dataset must hold one sample at least to be loaded, got none; leave the split out"
+            )
     spec = EpochSpec(
         streams=tuple(
             StreamSpec(
@@ -124,11 +130,86 @@ def open_source(
         ),
         **{**order, "batch_size": 1 if order.get("batch_size") is None else order["batch_size"]},
     )
-    encodings = columns_of(opened, read.columns, allow_unsafe_types=read.allow_unsafe_types)
-    if features is None:
-        features = features_of(encodings, _kinds(opened, encodings))
-    cast = TableCast(encodings, datasets.Features(features))
-    return Source(opened, spec, read, cast, order.get("batch_size") is not None, replication)
+    known = _stored_features(opened, read.columns, lenient=features is not None)
+    names = None if read.columns is None else _sources_of(read.columns, known, opened)
+    encodings = columns_of(opened, names, allow_unsafe_types=read.allow_unsafe_types)
+    columns = _column_casts(read.columns, known, encodings, opened)
+    if features is not None:
+        columns = _with_features(columns, features)
+    read = replace(read, columns=tuple(encodings))
+    return Source(opened, spec, read, TableCast(columns), order.get("batch_size") is not None, replication)
+
+
+def _stored_features(streams: Sequence[OpenStream], columns: Sequence[str] | None, *, lenient: bool) -> dict[str, Any]:
+    """Return the features that the streams' indexes hold, by column; of shared columns they must be equal.
+
+    Args:
+        streams: The streams of a mix.
+        columns: The columns that are read; None for all.
+        lenient: Whether features that do not fit their columns are passed over, for a user gives others.
+
+    Raises:
+        FormatError: If features do not fit the columns.
+        ValueError: If two streams have different ones for a column.
+    """
+    known: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for stream in streams:
+        where = posixpath.join(stream.where, INDEX)
+        try:
+            features = stored_features(stream.index, where) or {}
+            check_features(features, columns_of([stream], allow_unsafe_types=True), where)
+        except FormatError:
+            if not lenient:
+                raise
+            continue
+        for name, feature in features.items():
+            is_read = not lenient and (columns is None or name in columns)
+            if known.setdefault(name, feature) != feature and is_read:
+                raise ValueError(
+                    f"{where}: column {name!r} must be {known[name]} as in {origins[name]}, got {feature}; mix "
+                    "datasets of the same features, leave the column out with columns=, or give features="
+                )
+            origins.setdefault(name, where)
+    return known
+
+
+def _sources_of(columns: Sequence[str], known: Mapping[str, Any], streams: Sequence[OpenStream]) -> list[str]:
+    """Return the MDS columns that hold columns of a dataset."""
+    names = [*columns, *(names_column(name) for name in columns if is_media(known.get(name)))]
+    there = {name for stream in streams for shard in stream.index.shards for name in shard.column_names}
+    return list(dict.fromkeys(name for name in names if name in columns or name in there))
+
+
+def _column_casts(
+    columns: Sequence[str] | None, known: Mapping[str, Any], encodings: Mapping[str, str], streams: Sequence[OpenStream]
+) -> dict[str, ColumnCast]:
+    """Return how each column is made: those of known features first, in their order, unless the user orders them."""
+    casts = {}
+    for name, feature in known.items():
+        if name in encodings:
+            storage = column_storage(name, feature, encodings)
+            sources = (name, names_column(name)) if storage.has_names else (name,)
+            casts[name] = ColumnCast(feature, sources, encodings[name], storage)
+    taken = {source for cast in casts.values() for source in cast.sources}
+    rest = {name: encoding for name, encoding in encodings.items() if name not in taken or name in (columns or ())}
+    rest = {name: encoding for name, encoding in rest.items() if name not in casts}
+    plain = features_of(rest, _kinds(streams, rest))
+    casts |= {name: ColumnCast(plain[name], (name,), encoding) for name, encoding in rest.items()}
+    return casts if columns is None else {name: casts[name] for name in columns}
+
+
+def _with_features(columns: Mapping[str, ColumnCast], features: datasets.Features) -> dict[str, ColumnCast]:
+    """Return how columns are made of other features, which also say their order.
+
+    Raises:
+        ValueError: If the features name other columns than there are.
+    """
+    if sorted(features) != sorted(columns):
+        raise ValueError(
+            f"features must name the columns {sorted(columns)}, got {sorted(features)}; choose columns with columns="
+        )
+    return {name: replace(columns[name], feature=feature) for name, feature in features.items()}
 
 
 def _kinds(streams: Sequence[OpenStream], encodings: Mapping[str, str]) -> dict[str, ArrayKind]:
