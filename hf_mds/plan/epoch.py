@@ -120,6 +120,18 @@ class EpochPlan:
         self.prepare(node, rank)
         return self._take(self._slots(node, rank, worker, range(self.shape[3])[start:stop]))
 
+    def rows(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the ids of some global batches, of all nodes and ranks, of shape (rows, ranks, samples a batch).
+
+        Args:
+            start: First global batch wanted; those of all workers are counted, in the order of training.
+            stop: End of those wanted.
+        """
+        self._prepare_all()
+        size = self.global_batch_size
+        slots = np.arange(start * size, stop * size, dtype=np.int64)
+        return self._take(slots.reshape(-1, size)).reshape(-1, self.world.num_ranks, self.spec.batch_size)
+
     def num_ids(self, node: int, rank: int, worker: int) -> int:
         """Return how many of a worker's slots are not empty; the empty ones are in its last batches. Computes no ids.
 
@@ -156,10 +168,15 @@ class EpochPlan:
             pool.prepare(np.flatnonzero(need))
         self._prepared = (node, rank)
 
-    def to_array(self) -> NDArray[np.int64]:
-        """Return all ids: int64 of the plan's shape, -1 where a slot is empty."""
+    def _prepare_all(self) -> None:
+        """Shuffle what all ranks need, unless that is done."""
         for pool in self._pools:
             pool.prepare(np.arange(self.spec.canonical_nodes(self.world)))
+        self._prepared = None
+
+    def to_array(self) -> NDArray[np.int64]:
+        """Return all ids: int64 of the plan's shape, -1 where a slot is empty."""
+        self._prepare_all()
         ids = np.empty(self.shape, np.int64)
         for node, rank, worker in np.ndindex(*self.shape[:3]):
             ids[node, rank, worker] = self._take(self._slots(node, rank, worker, range(self.shape[3])))
