@@ -21,7 +21,7 @@ from hf_mds.storage.redact import redact_url
 from hf_mds.storage.remote import Remote
 from hf_mds.storage.urls import join_url, local_path_of, protocol_of, split_file_url
 
-__all__ = ["register"]
+__all__ = ["register", "splits_of"]
 
 NAME = "mds"
 MODULE = "hf_mds.builders.mds.mds"
@@ -139,7 +139,10 @@ def _files_per_split(data_files: Any, data_dir: str | None, download_config: Any
             ]
             for split, entries in patterns.items()
         }
-    return _splits_of(base, download_config) if data_dir else {}
+    if not data_dir:
+        return {}
+    folders = splits_of(Remote(base, storage_options_of(base, download_config)))
+    return {split: [join_url(folder, INDEX)] for split, folder in folders.items()}
 
 
 def _expand(entry: str, base: str, download_config: Any) -> list[str]:
@@ -164,20 +167,23 @@ def _is_folder(entry: str) -> bool:
     return path.is_dir() if path is not None else entry.endswith("/")
 
 
-def _splits_of(folder: str, download_config: Any) -> dict[str, list[str]]:
-    """Return the index files of a dataset's folder: its own, or one a split."""
-    remote = Remote(folder, storage_options_of(folder, download_config))
+def splits_of(remote: Remote) -> dict[str, str]:
+    """Return the folders of a dataset's splits: its own folder, or one a split.
+
+    Raises:
+        FileNotFoundError: If there is no index.json in it, nor in a folder right below.
+    """
     if remote.exists(INDEX):
-        return {"train": [join_url(folder, INDEX)]}
+        return {"train": remote.url}
     splits = {
-        _RENAMED_SPLITS.get(name, name): [join_url(folder, f"{name}/{INDEX}")]
+        _RENAMED_SPLITS.get(name, name): join_url(remote.url, name)
         for name in remote.list_folders()
         if remote.exists(f"{name}/{INDEX}")
     }
     if not splits:
         raise FileNotFoundError(
             f"{remote.describe()}: a dataset's folder must hold an index.json, or folders of splits that do, got none; "
-            "give data_dir= the folder that a writer wrote to"
+            "give the folder that a writer wrote to"
         )
     return splits
 
