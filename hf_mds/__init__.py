@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from hf_mds.autoload import install as _install
 
 if TYPE_CHECKING:
+    from hf_mds.engine.diff import diff
     from hf_mds.engine.loader import StreamingDataLoader
     from hf_mds.engine.merge import merge_index
+    from hf_mds.engine.reshard import reshard
     from hf_mds.engine.samples import Samples, open
     from hf_mds.engine.verify import verify
     from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
+    from hf_mds.hf.hub import push_to_hub
 
 __version__ = "0.1.0"
 
@@ -28,8 +31,11 @@ _HOME = {
     "StreamingDataLoader": "engine.loader",
     "TSVWriter": "engine.writer",
     "XSVWriter": "engine.writer",
+    "diff": "engine.diff",
     "merge_index": "engine.merge",
     "open": "engine.samples",
+    "push_to_hub": "hf.hub",
+    "reshard": "engine.reshard",
     "verify": "engine.verify",
 }
 
@@ -41,8 +47,11 @@ __all__ = [
     "StreamingDataLoader",
     "TSVWriter",
     "XSVWriter",
+    "diff",
     "merge_index",
     "open",
+    "push_to_hub",
+    "reshard",
     "verify",
 ]
 

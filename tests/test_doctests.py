@@ -11,7 +11,7 @@ import pytest
 import hf_mds
 
 NAMES = sorted(module.name for module in pkgutil.walk_packages(hf_mds.__path__, "hf_mds."))
-WITH_EXAMPLES = {"hf_mds.engine.loader", "hf_mds.engine.samples", "hf_mds.engine.verify"}
+WITH_EXAMPLES = {f"hf_mds.engine.{name}" for name in ("diff", "loader", "reshard", "samples", "verify")}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "hf_mds.builders.mds.mds"])

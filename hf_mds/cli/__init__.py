@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 from hf_mds.cli.app import app, cache_app
 from hf_mds.cli.cache import cache_list, cache_path, cache_prune
+from hf_mds.cli.diff import diff
 from hf_mds.cli.inspect import inspect
 from hf_mds.cli.merge import merge
+from hf_mds.cli.reshard import reshard
 from hf_mds.cli.samples import cat, head
 from hf_mds.cli.verify import verify
 
@@ -23,6 +25,8 @@ app.command()(inspect)
 app.command()(head)
 app.command(context_settings=_NEGATIVE)(cat)
 app.command()(verify)
+app.command()(diff)
+app.command()(reshard)
 app.command()(merge)
 cache_app.command("path")(cache_path)
 cache_app.command("list")(cache_list)

@@ -31,7 +31,7 @@ def describe(stream: OpenStream) -> dict[str, Any]:
     raw_bytes, stored_bytes = sum(sizes), sum((packed or raw).bytes for raw, packed in pairs)
     columns: dict[str, str] = {}
     for shard in shards:
-        columns |= zip(shard.column_names, shard.column_encodings, strict=True)
+        columns |= shard.columns
     num_samples = stream.index.num_samples
     return {
         "path": stream.where,

@@ -10,6 +10,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -277,6 +278,13 @@ def test_merged_folders_and_datasets_of_nothing(tmp_path: Path) -> None:
         pass
     assert (report := hf_mds.verify(tmp_path / "empty")).is_sound
     assert (report.num_samples, report.num_shards) == (0, 0)
+
+
+def test_nulls_are_no_faults(tmp_path: Path) -> None:
+    with hf_mds.MDSWriter(columns={"n": "int", "text": "str", "j": "json"}, out=str(tmp_path / "data")) as writer:
+        columns = {"n": [1, None], "text": [None, "b"], "j": ["{}", None]}
+        writer.write_batch(pa.record_batch({name: pa.array(values) for name, values in columns.items()}))
+    assert hf_mds.verify(tmp_path / "data").is_sound
 
 
 def test_a_remote_dataset_is_checked_without_the_cache(tmp_path: Path) -> None:
