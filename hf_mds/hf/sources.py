@@ -1,0 +1,223 @@
+"""What can be converted, as tables of its features: sized datasets, streams, and Arrow's own.
+
+A source falls into pieces, which several processes can read; one after the other, they are the whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import datasets
+import pyarrow as pa
+import pyarrow.dataset
+
+__all__ = ["Source", "open_source"]
+
+_PIECE_BYTES = 64 << 20
+_TABLE_BYTES = 16 << 20
+_LOOK_ROWS = 16
+"""Rows that are read of a stream to see what its columns are."""
+_PIECEWISE = frozenset(
+    {
+        "ArrowExamplesIterable",
+        "ExamplesIterable",
+        "FilteredExamplesIterable",
+        "FormattedExamplesIterable",
+        "MappedExamplesIterable",
+        "RebatchedArrowExamplesIterable",
+        "SelectColumnsIterable",
+    }
+)
+"""Steps of a stream that give of its shards, one after the other, what they give of the whole. Others (take, skip, a
+shuffle buffer, interleaved streams) do not."""
+
+
+class Source(Protocol):
+    """What is to be converted."""
+
+    features: datasets.Features
+    look: Mapping[str, pa.ChunkedArray]
+    """By name, the columns; or what is known of them at the start."""
+    is_whole: bool
+    """Whether `look` is everything."""
+    num_rows: int | None
+    """How many samples there are, where that is known."""
+    num_pieces: int
+    piece_rows: int | None
+    """Samples of a piece (the last may have fewer), where that is known."""
+
+    def tables(self, piece: int) -> Iterator[pa.Table]:
+        """Yield a piece's samples, some at a time."""
+
+    def where(self, piece: int) -> str:
+        """Return what to call a piece's samples in errors; a number follows, counted in the piece or in all."""
+
+
+def open_source(data: Any, columns: Sequence[str] | None) -> Source:
+    """Return the source of a dataset.
+
+    Args:
+        data: A Dataset or IterableDataset of `datasets`, or a Table, RecordBatchReader or Dataset of pyarrow.
+        columns: The only columns that are needed; None for all.
+
+    Raises:
+        TypeError: If it is none of these.
+        ValueError: If there is no such column, or nothing tells what the columns are.
+    """
+    if isinstance(data, pa.Table):
+        _features_of_schema(data.schema)  # names the column at fault, where Dataset would not
+        data = datasets.Dataset(data)
+    if isinstance(data, datasets.Dataset):
+        return DatasetSource(_selected(data, list(data.features), columns))
+    if isinstance(data, datasets.IterableDataset):
+        return StreamSource(data, columns)
+    if isinstance(data, pyarrow.dataset.Dataset):
+        names = _checked(data.schema.names, columns)
+        features = _features_of_schema(pa.schema([data.schema.field(n) for n in names], data.schema.metadata))
+        batches = data.to_batches(columns=names, batch_readahead=2, fragment_readahead=1)
+        return BatchSource(features, batches)
+    if isinstance(data, pa.RecordBatchReader):
+        names = _checked(data.schema.names, columns)
+        features = _features_of_schema(pa.schema([data.schema.field(n) for n in names], data.schema.metadata))
+        return BatchSource(features, (batch.select(names) for batch in data))
+    raise TypeError(
+        "the source must be a Dataset, IterableDataset, DatasetDict or IterableDatasetDict of datasets, or a Table, "
+        f"RecordBatchReader or Dataset of pyarrow, got {type(data).__name__}; of what yields dicts, "
+        "datasets.Dataset.from_generator makes one"
+    )
+
+
+class DatasetSource:
+    """A `datasets.Dataset`: any row can be had, and columns can be looked through."""
+
+    is_whole = True
+
+    def __init__(self, dataset: datasets.Dataset) -> None:
+        self._dataset = dataset.with_format("arrow")
+        self.features = dataset.features
+        self.look: Mapping[str, pa.ChunkedArray] = {name: dataset.data.column(name) for name in dataset.features}
+        self.num_rows: int | None = len(dataset)
+        row_bytes = dataset.data.nbytes / max(1, dataset.data.num_rows)
+        self.piece_rows: int | None = max(1, int(_PIECE_BYTES / max(row_bytes, 1.0)))
+        self._table_rows = max(1, int(_TABLE_BYTES / max(row_bytes, 1.0)))
+        self.num_pieces = -(-len(dataset) // self.piece_rows)
+
+    def tables(self, piece: int) -> Iterator[pa.Table]:
+        """Yield slices of the rows."""
+        begin = piece * (self.piece_rows or 0)
+        end = min(begin + (self.piece_rows or 0), len(self._dataset))
+        for start in range(begin, end, self._table_rows):
+            yield self._dataset[start : min(start + self._table_rows, end)]
+
+    def where(self, piece: int) -> str:
+        """Samples are counted over all pieces."""
+        return "sample"
+
+
+class StreamSource:
+    """A `datasets.IterableDataset`: its pieces are its shards, if its steps treat each by itself."""
+
+    is_whole = False
+    num_rows: int | None = None
+    piece_rows: int | None = None
+
+    def __init__(self, dataset: datasets.IterableDataset, columns: Sequence[str] | None) -> None:
+        stream = dataset.with_format("arrow")
+        first = next(iter(stream.iter(_LOOK_ROWS)), None)
+        if dataset.features is not None:
+            self.features = dataset.features
+        elif first is not None:
+            self.features = _features_of_schema(first.schema)
+        else:
+            raise ValueError("the stream must have features or samples, got neither; give it features with cast()")
+        names = _checked(list(self.features), columns)
+        self.features = datasets.Features({name: self.features[name] for name in names})
+        first = self.features.arrow_schema.empty_table() if first is None else first
+        self.look: Mapping[str, pa.ChunkedArray] = {name: first.column(name) for name in names}
+        self._stream = stream
+        self._rows = _rows_of(first)
+        self.num_pieces = dataset.num_shards if _steps(dataset.state_dict()) <= _PIECEWISE else 1
+
+    def tables(self, piece: int) -> Iterator[pa.Table]:
+        """Yield the batches of a shard."""
+        stream = self._stream
+        if self.num_pieces > 1:
+            stream = stream.shard(num_shards=self.num_pieces, index=piece)
+        for table in stream.iter(self._rows):
+            yield table.select(list(self.features))
+
+    def where(self, piece: int) -> str:
+        """Samples are counted in their shard."""
+        return "sample" if self.num_pieces == 1 else f"shard {piece} of {self.num_pieces} of the source: sample"
+
+
+class BatchSource:
+    """Record batches, one after the other."""
+
+    is_whole = False
+    num_rows: int | None = None
+    piece_rows: int | None = None
+    num_pieces = 1
+
+    def __init__(self, features: datasets.Features, batches: Iterator[pa.RecordBatch]) -> None:
+        self.features = features
+        first = next(batches, None)
+        self._batches = batches if first is None else itertools.chain([first], batches)
+        table = features.arrow_schema.empty_table() if first is None else pa.Table.from_batches([first])
+        self.look: Mapping[str, pa.ChunkedArray] = {name: table.column(name) for name in features}
+
+    def tables(self, piece: int) -> Iterator[pa.Table]:
+        """Yield the batches."""
+        for batch in self._batches:
+            yield pa.Table.from_batches([batch])
+
+    def where(self, piece: int) -> str:
+        """Samples are counted from the first batch."""
+        return "sample"
+
+
+def _rows_of(table: pa.Table) -> int:
+    """Return how many rows such as those of a table are one to be read at a time."""
+    row_bytes = table.nbytes / max(1, len(table))
+    return max(1, min(10_000, int(_TABLE_BYTES / max(row_bytes, 1.0))))
+
+
+def _steps(state: Any) -> set[str]:
+    """Return the steps that a stream goes through, as its state names them."""
+    if isinstance(state, list):
+        return set().union(*map(_steps, state))
+    if not isinstance(state, dict):
+        return set()
+    own = {state["type"]} if isinstance(state.get("type"), str) else set()
+    return own.union(*map(_steps, state.values()))
+
+
+def _checked(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    for name in columns or ():
+        if name not in names:
+            raise ValueError(f"columns must be among {list(names)}, got {name!r}")
+    return list(names if columns is None else columns)
+
+
+def _selected(dataset: datasets.Dataset, names: Sequence[str], columns: Sequence[str] | None) -> datasets.Dataset:
+    chosen = _checked(names, columns)
+    return dataset if columns is None else dataset.select_columns(chosen)
+
+
+def _features_of_schema(schema: pa.Schema) -> datasets.Features:
+    """Return the features of an Arrow schema, with those that its metadata holds.
+
+    Raises:
+        TypeError: If a column has no feature; names it.
+    """
+    for field in schema:
+        try:
+            datasets.Features.from_arrow_schema(pa.schema([field]))
+        except ValueError as error:
+            raise TypeError(
+                f"column {field.name!r}: no feature of datasets is {field.type}: {error}; cast it (a map to a list of "
+                "structs), or leave it out with columns="
+            ) from error
+    return datasets.Features.from_arrow_schema(schema)
