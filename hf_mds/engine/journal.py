@@ -4,10 +4,11 @@
     {"samples": 812, "raw_data": {...}, "zip_data": null}
     ...
 
-The first line is the writer, and what its shards have in common; every other one is a shard, in order, whose files were
-on the disk before the line was. In a local folder a line is appended, and flushed to the disk, as soon as the shard is
-there. A remote has no appending, so the whole journal is put there again from time to time, with the shards whose files
-had all arrived. It goes when the dataset is committed.
+The first line is the writer, and what its shards have in common; every other one is a shard, in order, with what is not
+as in the first line (its files; and the columns, where some value is null). Its files were on the disk before the line
+was. In a local folder a line is appended, and flushed to the disk, as soon as the shard is there. A remote has no
+appending, so the whole journal is put there again from time to time, with the shards whose files had all arrived. It
+goes when the dataset is committed.
 
 Over a remote no lock holds, so the journal also says whose folder it is: a writer whose name is no longer in it, since
 another has gone on in its place, stops before its next journal and before the index.
@@ -119,7 +120,7 @@ class Journal:
         settings = settings_to_dict(info)
         head = {"hf_mds_journal": VERSION, "writer": secrets.token_hex(16), "settings": settings}
         self._lines = [_encode(head)]
-        self._settings = settings.keys()
+        self._settings = settings
         self._names: list[frozenset[str]] = []  # of the files of each shard
         self._file, self._remote = folder / JOURNAL, remote
         self._uploaded: set[str] = set()
@@ -215,7 +216,8 @@ class Journal:
             logger.warning("%s: the journal could not be brought up to date: %s", remote.describe(), error)
 
     def _append(self, shard: ShardInfo) -> bytes:
-        own = {key: value for key, value in shard_to_dict(shard).items() if key not in self._settings}
+        facts = shard_to_dict(shard)
+        own = {key: value for key, value in facts.items() if key not in self._settings or value != self._settings[key]}
         line = _encode(own)
         self._lines.append(line)  # before the names, which tell the threads of the uploads that it is there
         self._names.append(frozenset(file.basename for file in stored_files(shard)))

@@ -215,7 +215,7 @@ class Outbox:
     def _end_commit(self, index: Index, info: ShardInfo) -> None:
         """Take a dataset that is complete as it is; tidy up after a writer that was killed right after its index."""
         for shard in index.shards:
-            check_settings(info, settings_to_dict(shard), self.where)
+            check_settings(info, settings_to_dict(shard.without_nulls()), self.where)
         self.shards, self.is_complete = index.shards, True
         logger.warning("%s: the dataset is complete, with %d samples; nothing to resume", self.where, index.num_samples)
         if self.remote is not None and (self.local / JOURNAL).exists():

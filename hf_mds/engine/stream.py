@@ -22,11 +22,13 @@ from typing import Any, BinaryIO
 from hf_mds.engine.index_reading import INDEX, IndexFile, read_index
 from hf_mds.errors import CacheFullError, DatasetChangedError, FormatError, IntegrityError, MDSError, ShardFetchError
 from hf_mds.format.compression import decompress_file
-from hf_mds.format.gather import AnyShard
+from hf_mds.format.encodings import parse_encoding
+from hf_mds.format.gather import AnyShard, first_stored
 from hf_mds.format.hashing import hash_names, new_hasher
 from hf_mds.format.index import FileInfo, Index, ShardInfo
 from hf_mds.format.layout import layout_of
-from hf_mds.format.view import Shard, open_shard, split_sample
+from hf_mds.format.nulls import is_null, stand_in
+from hf_mds.format.view import open_shard, split_sample
 from hf_mds.lazy import cached_property
 from hf_mds.storage.cache import ShardCache, default_cache_root
 from hf_mds.storage.remote import FileStat, Remote
@@ -44,6 +46,9 @@ _VALIDATED: set[tuple[str, str, str]] = set()
 
 _ASKED_AT: dict[str, float] = {}
 """When this process last asked whether a dataset is still the one that was opened, by its generation."""
+
+_LOOK_SHARDS = 4
+"""Shards that are looked through for a value that is not null."""
 
 _ADVICE = "copy or write the dataset again, or see to its permissions"
 
@@ -176,18 +181,26 @@ class OpenStream:
         return open_shard(info, data, meta[0] if meta else None, where=where)
 
     def first_value(self, column: str) -> bytes | None:
-        """Return the stored bytes of a column's first value, None if no shard has the column; reads one sample."""
-        for shard_id, info in enumerate(self.index.shards):
-            if info.samples and column in info.column_names:
-                if info.format == "mds" and info.zip_data is None and not self.is_ready(shard_id):
-                    return self._read_first_value(info, column)
-                shard = self.open(shard_id)
-                if isinstance(shard, Shard):
-                    begin, end = shard.value_spans(0)[info.column_names.index(column)]
-                    return bytes(shard.sample_bytes(0)[begin:end])
-        return None
+        """Return the stored bytes of a column's first value that is not null, None if no shard has the column.
 
-    def _read_first_value(self, info: ShardInfo, column: str) -> bytes:
+        That is one sample, unless it is null. Where the column has nothing but nulls in `_LOOK_SHARDS` shards, what
+        stands in the place of a null is returned.
+        """
+        shards = [
+            (shard_id, info)
+            for shard_id, info in enumerate(self.index.shards)
+            if info.samples and info.format == "mds" and column in info.columns
+        ]
+        for shard_id, info in shards[:_LOOK_SHARDS]:
+            value = None
+            if info.zip_data is None and not self.is_ready(shard_id):
+                value = self._read_first_value(info, column)
+            value = first_stored(self.open(shard_id), column) if value is None else value
+            if value is not None:
+                return value
+        return stand_in(parse_encoding(shards[0][1].columns[column])) if shards else None
+
+    def _read_first_value(self, info: ShardInfo, column: str) -> bytes | None:
         """Read a raw shard's first sample by range: a shard is large, and its turn may come in a week."""
         name = info.raw_data.basename
         where = posixpath.join(self.where, name)
@@ -195,11 +208,14 @@ class OpenStream:
         if not 4 * info.samples + 8 <= begin <= end <= info.raw_data.bytes:
             raise FormatError(f"{where}: sample 0 must lie within the file, got bytes {begin} to {end}; fetch it again")
         sample = self.remote.read_range(name, begin, end)
-        spans = split_sample(layout_of(info.column_names, info.column_encodings, info.column_sizes), sample)
+        layout = layout_of(info.column_names, info.column_encodings, info.column_sizes)
+        spans = split_sample(layout, sample)
         if spans is None:
             raise FormatError(f"{where}: sample 0: sizes of columns must add up to its bytes; the file is damaged")
-        start, stop = spans[info.column_names.index(column)]
-        return sample[start:stop]
+        place = layout.index_of(column)
+        if layout.mask is not None and is_null(sample[slice(*spans[layout.mask])], layout.bit_of(place)):
+            return None
+        return sample[slice(*spans[place])]
 
     def _in_place(self, raw: FileInfo) -> Path | None:
         """Return where a raw file lies in a local dataset, or None."""

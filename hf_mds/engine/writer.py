@@ -27,6 +27,7 @@ from hf_mds.format.compression import compress, extension_of
 from hf_mds.format.hashing import hash_parts
 from hf_mds.format.index import FileInfo, Index, ShardInfo
 from hf_mds.format.lines import LineFormat
+from hf_mds.format.nulls import NULLS
 from hf_mds.format.scatter import StoredBatch, scatter
 from hf_mds.format.shard import (
     DEFAULT_SIZE_LIMIT,
@@ -69,8 +70,8 @@ class SampleWriter:
     ) -> None:
         self._extra = _checked_extra(extra)
         self._format = form
-        self._outbox = Outbox(out, options, form.info)
         self._builder = ShardBuilder(form)
+        self._outbox = Outbox(out, options, form.info)
         self._shards: list[ShardInfo] = list(self._outbox.shards)
         self._num_samples = sum(shard.samples for shard in self._shards)
         self._state = "complete" if self._outbox.is_complete else "open"
@@ -89,6 +90,16 @@ class SampleWriter:
     def num_samples(self) -> int:
         """Samples written so far; right after resuming, those that the interrupted writer had safely stored."""
         return self._num_samples
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the dataset was there already when this writer, asked to resume, came: it takes no samples."""
+        return self._state == "complete"
+
+    @property
+    def index(self) -> Index:
+        """The index of the shards that are finished; after `finish`, that of the dataset."""
+        return Index(tuple(self._shards), self._extra)
 
     def __enter__(self) -> Self:
         return self
@@ -111,9 +122,11 @@ class SampleWriter:
                 then.
         """
         self._check_open("written to")
-        encoded = self._format.encode(sample, self._num_samples)
+        form = self._format_for(sample)
+        encoded = form.encode(sample, self._num_samples)
         try:
             self._outbox.raise_failure()
+            self._use(form)
             if self._builder.num_samples and not self._builder.fits(encoded):
                 self._flush()
             self._add(encoded)
@@ -154,6 +167,18 @@ class SampleWriter:
             raise WriteError(
                 f"{self._outbox.where}: a writer must be open to be {what}, got one that is {self._state}{advice}"
             )
+
+    def _format_for(self, sample: Mapping[str, Any]) -> SampleFormat:
+        """Return the format of a shard that can hold a sample: that of the shard in progress, if it can."""
+        return self._format
+
+    def _use(self, form: SampleFormat) -> None:
+        """Go on with shards of a format, which may be the same."""
+        if form is self._format:
+            return
+        if self._builder.num_samples:
+            self._flush()
+        self._format, self._builder = form, ShardBuilder(form)
 
     def _add(self, encoded: bytes) -> None:
         try:
@@ -211,6 +236,11 @@ class SampleWriter:
 class MDSWriter(SampleWriter):
     """Writes MDS shards.
 
+    A value may be null: None in `write` (but for columns of "json" and "pkl", which have a None of their own), null in
+    `write_batch`. From the first sample with one on, shards have one column more, `__nulls__`, a mask of bits; the
+    shard in progress is closed there. Other readers of MDS find in a null's place an empty text, a zero, an array
+    without values or a picture of one pixel.
+
     Args:
         columns: {name: encoding}.
         out: Folder of the dataset: a path, a URL that fsspec knows (shards are then made in a temporary folder and
@@ -244,6 +274,8 @@ class MDSWriter(SampleWriter):
     ) -> None:
         self._mds = MDSFormat(columns, ShardOptions(compression, hashes, size_limit))
         super().__init__(self._mds, out, _write_options(keep_local, options), extra)
+        if self._shards and NULLS in self._shards[-1].column_names:
+            self._use(self._mds.with_nulls)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Add samples, a column at a time; the files are those that `write` gives of one sample after the other.
@@ -265,13 +297,27 @@ class MDSWriter(SampleWriter):
         """
         self._check_open("written to")
         stored = scatter(batch, self._mds.layout, first=self._num_samples)
-        self._mds.check_sizes(stored.sizes, self._num_samples)
+        num_rows = len(stored.sizes)
+        first_null = stored.first_null if self._format is self._mds else 0
+        with_nulls = self._mds.with_nulls
+        parts = [
+            (self._mds, stored.cut(0, first_null, self._mds.layout)),
+            (with_nulls, stored.cut(first_null, num_rows, with_nulls.layout)),
+        ]
+        parts = [(form, part) for form, part in parts if len(part.sizes)]
+        for form, part in parts:
+            form.check_sizes(part.sizes, self._num_samples)
         try:
             self._outbox.raise_failure()
-            self._add_batch(stored)
+            for form, part in parts:
+                self._use(form)
+                self._add_batch(part)
         except BaseException:
             self._state = "failed"
             raise
+
+    def _format_for(self, sample: Mapping[str, Any]) -> SampleFormat:
+        return self._format if self._mds.is_enough_for(sample) else self._mds.with_nulls
 
     def _add_batch(self, stored: StoredBatch) -> None:
         ends, begin = np.cumsum(stored.sizes + OFFSET_BYTES), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hf_mds.format.nulls import NULLS
@@ -55,6 +55,12 @@ class ShardInfo:
         """The encoding of each column of values by name: all but the mask of the nulls."""
         pairs = zip(self.column_names, self.column_encodings, strict=True)
         return {name: encoding for name, encoding in pairs if name != NULLS or self.format != "mds"}
+
+    def without_nulls(self) -> ShardInfo:
+        """Return the shard as if no value in it were null, without the mask."""
+        facts = zip(self.column_names, self.column_encodings, self.column_sizes, strict=True)
+        names, encodings, sizes = zip(*(fact for fact in facts if fact[0] in self.columns), strict=True)
+        return replace(self, column_names=names, column_encodings=encodings, column_sizes=sizes)
 
     @property
     def files(self) -> tuple[tuple[FileInfo, FileInfo | None], ...]:

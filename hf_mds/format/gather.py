@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from hf_mds.format.index import ShardInfo
     from hf_mds.format.lines import LineShard
 
-__all__ = ["AnyShard", "Shards", "arrow_schema", "arrow_type", "gather", "name_row", "row_bytes"]
+__all__ = ["AnyShard", "Shards", "arrow_schema", "arrow_type", "first_stored", "gather", "name_row", "row_bytes"]
 
 MAX_COLUMN_BYTES = 2**31 - 1
 """What one varying column of a batch may hold: Arrow's int32 offsets reach no further."""
 
+_LOOK_ROWS = 64  # of values that may be large
 _FANCY_BYTES = 16  # fixed-size values up to here are copied by NumPy, larger ones by Arrow
 _STORED_KINDS = frozenset({"bytes", "image", "image_list", "pickle"})
 _TEXT_KINDS = frozenset({"str", "text_number", "json"})
@@ -138,6 +139,21 @@ def row_bytes(shards: Shards, shard_ids: NDArray[np.int64], rows: NDArray[np.int
         else:
             sizes[at] = [shard.sample_bytes(row).nbytes for row in rows[at].tolist()]
     return sizes
+
+
+def first_stored(shard: AnyShard, column: str) -> bytes | None:
+    """Return the first value of a column stored as text or binary that is not null, None if all are.
+
+    Raises:
+        FormatError: As `gather`.
+    """
+    for begin in range(0, shard.num_samples, _LOOK_ROWS):
+        rows = np.arange(begin, min(begin + _LOOK_ROWS, shard.num_samples))
+        found = gather([shard], np.zeros(len(rows), np.int64), rows, [column]).column(0).drop_null()
+        if len(found):
+            value: bytes = found.slice(0, 1).cast(pa.binary())[0].as_py()
+            return value
+    return None
 
 
 def name_row(shards: Shards, shard_ids: NDArray[np.int64], rows: NDArray[np.int64]) -> Callable[[int], str]:

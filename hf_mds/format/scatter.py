@@ -19,6 +19,7 @@ from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding
 from hf_mds.format.gather import arrow_type
 from hf_mds.format.layout import Layout
+from hf_mds.format.nulls import pack_mask, stand_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +39,9 @@ class _Fixed:
     values: NDArray[np.uint8]
     """(rows, size) bytes."""
 
+    def cut(self, rows: slice) -> _Fixed:
+        return _Fixed(self.values[rows])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Varying:
@@ -48,18 +52,38 @@ class _Varying:
     parts: tuple[pa.LargeBinaryArray, ...]
     """Arrays of (rows,) whose values, one after the other, are the column's."""
 
+    def cut(self, rows: slice) -> _Varying:
+        return _Varying(self.sizes[rows], tuple(part[rows] for part in self.parts))
+
 
 class StoredBatch:
     """A batch that can be stored: checked, its columns still where they were."""
 
-    def __init__(self, columns: Sequence[_Fixed | _Varying], num_rows: int) -> None:
-        self._columns = columns
+    def __init__(self, columns: Sequence[_Fixed | _Varying], nulls: NDArray[np.bool_]) -> None:
+        """Take the columns of a layout without a mask, and (rows, columns) which of their values are null."""
+        self._columns, self._nulls = columns, nulls
+        num_rows = len(nulls)
         self._varying_sizes = [column.sizes for column in columns if isinstance(column, _Varying)]
         fixed_bytes = sum(column.values.shape[1] for column in columns if isinstance(column, _Fixed))
         self.sizes = np.full(num_rows, fixed_bytes + 4 * len(self._varying_sizes), np.int64)
         """(rows,) the bytes of each sample."""
         for sizes in self._varying_sizes:
             self.sizes += sizes
+
+    @property
+    def first_null(self) -> int:
+        """The first row with a null, or the number of rows."""
+        rows = np.flatnonzero(self._nulls.any(axis=1))
+        return int(rows[0]) if len(rows) else len(self._nulls)
+
+    def cut(self, begin: int, end: int, layout: Layout) -> StoredBatch:
+        """Return the rows from begin to end, with the mask of the nulls as one more column where the layout has it."""
+        rows = slice(begin, end)
+        columns = [column.cut(rows) for column in self._columns]
+        nulls = self._nulls[rows]
+        if layout.mask is not None:
+            columns.insert(layout.mask, _Fixed(pack_mask(nulls)))
+        return StoredBatch(columns, nulls)
 
     def body(self, begin: int, end: int) -> memoryview:
         """Return the bytes of the samples of rows begin to end, one after the other, in memory of their own."""
@@ -79,7 +103,7 @@ class StoredBatch:
             if isinstance(column, _Fixed):
                 pieces.append(_as_binary(column.values[rows]))
             else:
-                pieces += [part.slice(begin, end - begin) for part in column.parts]
+                pieces += column.cut(rows).parts
         if not pieces:
             return _side_by_side(beside).reshape(-1).data
         if beside:
@@ -95,8 +119,8 @@ def scatter(batch: pa.RecordBatch, layout: Layout, *, first: int = 0) -> StoredB
         batch: (rows,) the layout's columns in any order, each of the type that `arrow_type` gives its encoding. Its
             variants with other offsets or views (large_string, binary_view, ...) are welcome, and so are lists of
             numbers for arrays of a dtype ("ndarray:DTYPE": as 1-d arrays; with a shape: of as many values). Values of
-            `binary` and `string` are the bytes to store; of arrays, the headers are checked.
-        layout: The shard's columns.
+            `binary` and `string` are the bytes to store; of arrays, the headers are checked. Any value may be null.
+        layout: The shard's columns, without a mask of nulls.
         first: Number of the first sample, for errors.
 
     Raises:
@@ -111,11 +135,16 @@ def scatter(batch: pa.RecordBatch, layout: Layout, *, first: int = 0) -> StoredB
         raise WriteError(
             f"sample {first}: columns of a batch must be {sorted(layout.names)}, got {sorted(batch.schema.names)}"
         )
-    columns = [
-        _Source(batch.column(name), name, encoding, first).stored()
+    sources = [
+        _Source(batch.column(name), name, encoding, first)
         for name, encoding in zip(layout.names, layout.encodings, strict=True)
     ]
-    return StoredBatch(columns, batch.num_rows)
+    columns = [source.stored() for source in sources]
+    nulls = np.zeros((batch.num_rows, len(columns)), np.bool_)
+    for place, source in enumerate(sources):
+        if source.nulls is not None:
+            nulls[:, place] = source.nulls
+    return StoredBatch(columns, nulls)
 
 
 # ---- one column
@@ -126,24 +155,22 @@ class _Source:
 
     def __init__(self, array: pa.Array, name: str, encoding: Encoding, first: int) -> None:
         self.array, self.name, self.encoding, self.first = array, name, encoding, first
+        self.nulls: NDArray[np.bool_] | None = None  # (rows,)
+        if array.null_count:
+            self.nulls = array.is_null().to_numpy(zero_copy_only=False)
 
     def where(self, row: int) -> str:
         return f"sample {self.first + row}: column {self.name!r} ({self.encoding.name})"
 
     def stored(self) -> _Fixed | _Varying:
-        """Check the column, and return where its values lie."""
-        type_, is_lists = self.array.type, _is_lists(self.array.type)
-        if not _fits(type_, self.encoding):
+        """Check the column, and return where its values lie; a value that does no harm where one is null."""
+        if not _fits(self.array.type, self.encoding):
             wanted = arrow_type(self.encoding)
-            raise WriteError(f"{self.where(0)}: the column of a batch must be of type {wanted}, got {type_}")
+            raise WriteError(f"{self.where(0)}: the column of a batch must be of type {wanted}, got {self.array.type}")
         self._check_values()
-        if self.array.null_count:
-            raise WriteError(f"{self.where(int(np.argmax(self.array.is_null())))}: a value must not be null")
-        if self.encoding.kind == "scalar":
-            return _Fixed(self._numbers(self.array).reshape(len(self.array), self.encoding.size or 0))
         if self.encoding.size is not None:
-            return self._fixed_arrays(is_lists)
-        column = self._lists() if is_lists else self._values()
+            return _Fixed(self._fixed())
+        column = self._lists() if _is_lists(self.array.type) else self._values()
         if len(column.sizes) and column.sizes.max() > _MAX_VALUE_BYTES:
             row = int(np.argmax(column.sizes))
             raise WriteError(f"{self.where(row)}: a value must be below 4 GiB, got {column.sizes[row]} bytes; split it")
@@ -169,24 +196,37 @@ class _Source:
 
     def _numbers(self, values: pa.Array) -> NDArray[np.uint8]:
         """Return the bytes of an array of numbers, without a copy."""
-        if not len(values):
-            return np.zeros(0, np.uint8)
         size = values.type.bit_width // 8
+        if not len(values) or values.buffers()[1] is None:
+            return np.zeros(len(values) * size, np.uint8)
         return np.frombuffer(values.buffers()[1], np.uint8, len(values) * size, values.offset * size)
 
-    def _fixed_arrays(self, is_lists: bool) -> _Fixed:
+    def _fixed(self) -> NDArray[np.uint8]:
+        """Return (rows, size) the values of a column of fixed size, zeros for nulls."""
+        array, shape = self.array, (len(self.array), self.encoding.size or 0)
+        if self.encoding.kind == "scalar":
+            numbers = self._numbers(array).reshape(shape)
+            if self.nulls is None:
+                return numbers
+            return np.where(self.nulls[:, None], np.uint8(0), numbers)
         length = arrow_type(self.encoding).list_size
-        if is_lists:
-            lengths = self._lengths()
-            if (lengths != length).any():
-                row = int(np.argmax(lengths != length))
-                raise WriteError(f"{self.where(row)}: an array must have {length} values, got {lengths[row]}")
-        values = self.array.flatten()
-        self._check_no_nulls(values, np.full(len(self.array), length))
-        return _Fixed(self._numbers(values).reshape(len(self.array), self.encoding.size or 0))
+        lengths = self._lengths() if _is_lists(array.type) else np.full(len(array), length)
+        if self.nulls is not None:
+            lengths = np.where(self.nulls, length, lengths)
+        if (lengths != length).any():
+            row = int(np.argmax(lengths != length))
+            raise WriteError(f"{self.where(row)}: an array must have {length} values, got {lengths[row]}")
+        values = array.flatten()  # leaves nulls out
+        present = np.ones(len(array), np.bool_) if self.nulls is None else ~self.nulls
+        self._check_no_nulls(values, np.where(present, length, 0))
+        if self.nulls is None:
+            return self._numbers(values).reshape(shape)
+        filled = np.zeros(shape, np.uint8)
+        filled[present] = self._numbers(values).reshape(-1, shape[1])
+        return filled
 
     def _lists(self) -> _Varying:
-        """Return 1-d arrays: each a header and its values."""
+        """Return 1-d arrays: each a header and its values; for a null, one without values."""
         counts, values = self._lengths(), self.array.flatten()
         self._check_no_nulls(values, counts)
         headers, header_sizes = _shape_headers(counts)
@@ -194,7 +234,8 @@ class _Source:
         return _Varying(header_sizes + sizes, (headers, _large_binary(self._numbers(values), sizes)))
 
     def _lengths(self) -> NDArray[np.int64]:
-        lengths: NDArray[Any] = pc.list_value_length(self.array).to_numpy(zero_copy_only=False)
+        """Return (rows,) the lengths of lists, 0 for nulls."""
+        lengths: NDArray[Any] = pc.list_value_length(self.array).fill_null(0).to_numpy(zero_copy_only=False)
         return lengths.astype(np.int64)
 
     def _check_no_nulls(self, values: pa.Array, counts: NDArray[np.int64]) -> None:
@@ -206,6 +247,8 @@ class _Source:
     def _values(self) -> _Varying:
         """Return values that are stored as they are."""
         values = self.array.cast(pa.large_binary())
+        if self.nulls is not None:
+            values = values.fill_null(stand_in(self.encoding))
         if self.encoding.kind == "array":
             try:
                 split_arrays(values, self.encoding.dtype, where=self.where)

@@ -29,6 +29,8 @@ from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.entries import FileInfo, ShardInfo, settings_to_dict
 from hf_mds.format.hashing import check_hash_names
 from hf_mds.format.layout import layout_of
+from hf_mds.format.nulls import NULLS, mask_encoding, stand_in
+from hf_mds.lazy import cached_property
 from hf_mds.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -194,15 +196,30 @@ class ShardBuilder:
 class MDSFormat:
     """Samples of any encodings, in MDS shards."""
 
-    def __init__(self, columns: Mapping[str, str], options: ShardOptions) -> None:
-        """Check the columns: {name: encoding}."""
-        encodings = check_columns(columns, parse_encoding)
-        self.info = options.to_info("mds", columns)
+    def __init__(self, columns: Mapping[str, str], options: ShardOptions, *, has_nulls: bool = False) -> None:
+        """Check the columns: {name: encoding}; with `has_nulls`, the shards have a mask of the nulls as well."""
+        check_columns(columns, parse_encoding)
+        if NULLS in columns:
+            raise ValueError(f"columns must not be called {NULLS!r}, which is the mask of the nulls; rename the column")
+        self._names = frozenset(columns)
+        self._given = columns, options
+        stored = {**columns, NULLS: mask_encoding(len(columns))} if has_nulls else columns
+        self.info = options.to_info("mds", stored)
         self.layout = layout_of(self.info.column_names, self.info.column_encodings, self.info.column_sizes)
-        self._columns = [(name, encodings[name]) for name in self.info.column_names]
-        self._names = frozenset(self.info.column_names)
+        self._columns = list(zip(self.layout.names, self.layout.encodings, strict=True))
         self._sizes = struct.Struct(f"<{self.info.column_sizes.count(None)}I")
         self._config = encode_config(self.info)
+
+    @cached_property
+    def with_nulls(self) -> MDSFormat:
+        """The format of shards with nulls in them."""
+        return self if self.layout.mask is not None else MDSFormat(*self._given, has_nulls=True)
+
+    def is_enough_for(self, sample: Mapping[str, Any]) -> bool:
+        """Return whether a sample has no null, or the shards have a place for it."""
+        if self.layout.mask is not None or not isinstance(sample, Mapping):
+            return True
+        return not any(sample.get(name, "") is None and _may_be_null(encoding) for name, encoding in self._columns)
 
     def encode(self, sample: Mapping[str, Any], sample_id: int) -> bytes:
         """Return the sizes of the columns that vary, then the values of all.
@@ -211,7 +228,17 @@ class MDSFormat:
             WriteError: If a value cannot be stored exactly, or the sample's keys are not the columns.
         """
         check_keys(sample, self._names, sample_id)
-        values = [encode_value(encoding, sample[name], name, sample_id) for name, encoding in self._columns]
+        mask, values = 0, []
+        for place, (name, encoding) in enumerate(self._columns):
+            if place == self.layout.mask:
+                values.append(b"")  # known in the end
+            elif self.layout.mask is not None and sample[name] is None and _may_be_null(encoding):
+                mask |= 1 << self.layout.bit_of(place)
+                values.append(stand_in(encoding))
+            else:
+                values.append(encode_value(encoding, sample[name], name, sample_id))
+        if self.layout.mask is not None:
+            values[self.layout.mask] = mask.to_bytes(self.layout.encodings[self.layout.mask].size or 0, "little")
         sizes = [
             len(value) for value, (_, encoding) in zip(values, self._columns, strict=True) if encoding.size is None
         ]
@@ -247,6 +274,11 @@ class MDSFormat:
         """Return the shard's one file."""
         first = self.limited_bytes(len(sizes), 0)
         return (RawFile("mds", (encode_offsets(sizes, first), self._config, *body)),)
+
+
+def _may_be_null(encoding: Encoding) -> bool:
+    """Whether None is no value of an encoding's own."""
+    return encoding.kind not in ("json", "pickle")
 
 
 def _too_large(before: int, sample_bytes: int) -> str:

@@ -205,3 +205,17 @@ def test_a_byte_that_flipped_in_a_local_dataset_is_found(numbers: Any, tmp_path:
     with pytest.raises(IntegrityError, match=r"shard\.00002\.mds: xxh64 must be"):
         list(hf_mds.open(folder, validate_hash="xxh64"))
     assert path.read_bytes() == bytes(damaged)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_the_first_value_is_not_null(server: Any, tmp_path: Path, compression: str | None) -> None:
+    columns = {"a": "ndarray:int32", "nothing": "ndarray"}
+    with hf_mds.MDSWriter(out=str(tmp_path / "d"), columns=columns, compression=compression, size_limit=1000) as writer:
+        for n in range(100):
+            writer.write({"a": None if n < 80 else np.full(2, n, np.int32), "nothing": None})
+    server.serve(tmp_path / "d", "/c4")
+    for remote in (str(tmp_path / "d"), f"{server.url}/c4"):
+        stream = open_stream(Stream(remote=remote), CacheOptions(cache_dir=str(tmp_path / "cache")))
+        assert stream.first_value("a") == bytes([1 << 2, 2]) + np.full(2, 80, np.int32).tobytes()
+        assert stream.first_value("nothing") == b"\x08\x04\x00"
+        assert stream.first_value("__nulls__") is None

@@ -10,32 +10,35 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from properties.test_gather import VALUES
+from properties.test_gather import VALUES, same
 
+import hf_mds
 from hf_mds.engine.writer import MDSWriter
 from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.gather import arrow_type
 
 
 def column_of(encoding: Encoding, values: list[Any], chance: st.DataObject) -> pa.Array:
-    """Return values as a writer may be given them: of any of the types that are welcome."""
-    stored = [encoding.encode(value) for value in values]
+    """Return values, None for nulls, as a writer may be given them: of any of the types that are welcome."""
+    stored = [None if value is None else encoding.encode(value) for value in values]
     kind = arrow_type(encoding)
     if kind == pa.string():
-        text = pa.array([data.decode() for data in stored], pa.string())
+        text = pa.array([None if data is None else data.decode() for data in stored], pa.string())
         return text.cast(chance.draw(st.sampled_from([pa.string(), pa.large_string(), pa.string_view()])))
     if encoding.kind == "array" and encoding.dtype is not None:
         number = pa.from_numpy_dtype(encoding.dtype)
         if encoding.shape is not None:
             kinds = [kind, pa.list_(number), pa.large_list(number)]
-            return pa.array([value.ravel() for value in values], chance.draw(st.sampled_from(kinds)))
-        if all(value.ndim == 1 for value in values) and chance.draw(st.booleans()):
+            flat = [None if value is None else value.ravel() for value in values]
+            return pa.array(flat, chance.draw(st.sampled_from(kinds)))
+        if all(value is None or value.ndim == 1 for value in values) and chance.draw(st.booleans()):
             return pa.array(values, chance.draw(st.sampled_from([pa.list_(number), pa.large_list(number)])))
     if kind == pa.binary():
         return pa.array(stored, chance.draw(st.sampled_from([pa.binary(), pa.large_binary(), pa.binary_view()])))
     assert encoding.kind == "scalar"
     assert encoding.dtype is not None
-    return pa.array(np.frombuffer(b"".join(stored), encoding.dtype), kind)
+    data = b"".join(bytes(encoding.size or 0) if value is None else value for value in stored)
+    return pa.array(np.frombuffer(data, encoding.dtype), kind, mask=np.array([value is None for value in values], bool))
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -47,7 +50,11 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_batches_and_samples_give_the_same_files(chance: st.DataObject) -> None:
     encodings = chance.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=5))
     columns = {f"é{i}" if i % 2 else f"c{i}": encoding for i, encoding in enumerate(encodings)}
-    sample = st.fixed_dictionaries({name: VALUES[encoding] for name, encoding in columns.items()})
+    values = {encoding: VALUES[encoding] for encoding in encodings}
+    if chance.draw(st.booleans()):
+        # What JSON and pickle make of None is a value of their own.
+        values |= {name: st.none() | values[name] for name in values if name not in ("json", "pkl")}
+    sample = st.fixed_dictionaries({name: values[encoding] for name, encoding in columns.items()})
     samples = chance.draw(st.lists(sample, max_size=12))
     options = {
         "size_limit": chance.draw(st.sampled_from([None, 1, 600, 900])),
@@ -73,3 +80,10 @@ def test_batches_and_samples_give_the_same_files(chance: st.DataObject) -> None:
                 position += count
             assert writer.num_samples == len(samples)
         assert files(one_by_one) == files(mixed)
+        read = hf_mds.open(mixed, allow_unsafe_types=True)
+        for number, (one, batched) in enumerate(zip(samples, read[:], strict=True)):
+            alone = read[number]
+            assert {name: value is None for name, value in one.items()} == {
+                name: batched[name] is None and alone[name] is None for name in columns
+            }
+            assert all(one[name] is None or same(batched[name], alone[name]) for name in columns)
