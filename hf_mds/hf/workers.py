@@ -1,6 +1,6 @@
 """Processes that work through pieces ahead of whoever takes the results, in the order of the pieces.
 
-Worker w of P takes pieces w, w + P, ...; what it makes of one goes into a file of record batches, and is told of through
+Worker w of P takes pieces w, w + P, ...; what it makes of one goes into a file, and is told of through
 a pipe. It is two pieces ahead at most. So all of them have work while the parent takes one piece, however large, and
 nothing is held in memory. A worker whose parent is gone ends by itself; one that dies is told as such.
 """
