@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hf_mds.engine.samples import Samples, open
     from hf_mds.engine.verify import verify
     from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
+    from hf_mds.hf.convert import to_mds
+    from hf_mds.hf.export import to_dataset, to_parquet
     from hf_mds.hf.hub import push_to_hub
 
 __version__ = "0.1.0"
@@ -36,6 +38,9 @@ _HOME = {
     "open": "engine.samples",
     "push_to_hub": "hf.hub",
     "reshard": "engine.reshard",
+    "to_dataset": "hf.export",
+    "to_mds": "hf.convert",
+    "to_parquet": "hf.export",
     "verify": "engine.verify",
 }
 
@@ -52,6 +57,9 @@ __all__ = [
     "open",
     "push_to_hub",
     "reshard",
+    "to_dataset",
+    "to_mds",
+    "to_parquet",
     "verify",
 ]
 
