@@ -21,6 +21,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import PIL.Image
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -803,3 +804,41 @@ def wave_file(n: int) -> bytes:
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
         sound.writeframes(bytes([n, 0] * 100))
     return file.getvalue()
+
+
+# ---- nulls
+
+
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_the_file_of_a_null_is_empty(place: str, tmp_path: Path) -> None:
+    columns = {**COLUMNS, "image": "jpeg", "pixels": "pil", "pages": "list[png]", "shots": "jpeg_array"}
+    picture = PIL.Image.new("RGB", (4, 4), "red")
+    there = {**sample(8), "image": picture, "pixels": picture, "pages": [picture], "shots": [picture]}
+    batch_of_nulls = {name: None for name in columns if name not in ("meta", "pickled")}
+    with hf_mds.MDSWriter(out=str(tmp_path / "data"), columns=columns) as writer:
+        writer.write(there)
+        writer.write({**there, **batch_of_nulls})
+        writer.write({**there, "text": None, "meta": None})
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "data") + "/", "/nulls", recursive=True)
+    fo = {"local": str(tmp_path / "data"), "memory": "memory://nulls"}[place]
+    fs = fsspec.filesystem("mds", fo=fo, cache_dir=str(tmp_path / "cache"))
+    try:
+        names = [name.partition("/")[2] for name in fs.ls("000001", detail=False)]
+        assert names == [name.partition("/")[2] for name in fs.ls("000000", detail=False)]
+        assert not [name for name in names if "__nulls__" in name]
+        assert not fs.exists("000001/__nulls__")
+        sizes = {name.partition("/")[2]: size for name, size in fs.du("000001", total=False).items()}
+        assert {name for name, size in sizes.items() if size} == {"meta.json", "pickled.pkl", "samples.jsonl"}
+        for name in names:
+            if fs.isfile(f"000001/{name}") and name not in ("meta.json", "pickled.pkl", "samples.jsonl"):
+                assert fs.cat(f"000001/{name}") == fs.cat_file(f"000001/{name}", 0, 10) == b""
+                assert fs.size(f"000000/{name}") > 0
+        assert fs.ls("000001/pages", detail=False) == fs.ls("000001/shots", detail=False) == []
+        lines = [json.loads(fs.cat(f"00000{number}/samples.jsonl")) for number in range(3)]
+        assert set(lines[0]) == set(lines[1]) == set(lines[2]) == set(columns)
+        assert {name for name, value in lines[1].items() if value is None} == set(batch_of_nulls)
+        assert (lines[2]["text"], lines[2]["meta"], lines[2]["image"]) == (None, None, "000002/image.jpg")
+        assert fs.cat("000002/meta.json") == b"null"
+    finally:
+        memory.rm("/nulls", recursive=True)

@@ -19,6 +19,7 @@ from hf_mds.filesystem.names import ColumnFile, column_files
 from hf_mds.filesystem.recent import Recent
 from hf_mds.format.gather import AnyShard
 from hf_mds.format.layout import Layout, layout_of
+from hf_mds.format.nulls import NULLS, check_mask, is_null
 from hf_mds.format.view import Shard
 from hf_mds.storage.ranges import AsyncRanges
 
@@ -69,12 +70,30 @@ class Dataset:
         info = self.index.shards[shard_id]
         return column_files(info.column_names, info.column_encodings, are_lines=info.format != "mds")
 
-    def where(self, shard_id: int, row: int, column: str) -> str:
-        """Return what to call a value in errors."""
-        return f"{self.opened.shard_where(shard_id)}: sample {row}: column {column!r}"
+    def where(self, shard_id: int, row: int, column: str | None = None) -> str:
+        """Return what to call a value, or a sample, in errors."""
+        sample = f"{self.opened.shard_where(shard_id)}: sample {row}"
+        return sample if column is None else f"{sample}: column {column!r}"
+
+    async def is_null(self, shard_id: int, row: int, file: ColumnFile) -> bool:
+        """Return whether a value is null; never in a column of JSON, where its text says so.
+
+        Raises:
+            FormatError, ShardFetchError: As `value`.
+        """
+        if self.index.shards[shard_id].format != "mds" or file.kind == "json":
+            return False
+        layout = self._layout(shard_id)
+        if layout.mask is None:
+            return False
+        mask = await self._stored(shard_id, row, ColumnFile(NULLS, NULLS, layout.mask, "", "array"))
+        check_mask(np.frombuffer(mask[-1:], np.uint8), layout.num_values, lambda _: self.where(shard_id, row))
+        return is_null(mask, layout.bit_of(file.index))
 
     async def value_bytes(self, shard_id: int, row: int, file: ColumnFile) -> int:
-        """Return the size of a stored value, without reading it where that can be helped."""
+        """Return the size of a stored value, 0 of a null, without reading it where that can be helped."""
+        if await self.is_null(shard_id, row, file):
+            return 0
         shard = await self._open(shard_id)
         if shard is not None and not isinstance(shard, Shard):
             return len(_line_value(shard, row, file))
@@ -91,8 +110,8 @@ class Dataset:
 
     async def value(
         self, shard_id: int, row: int, file: ColumnFile, *, part: slice | None = None, gap_bytes: int = 64
-    ) -> bytes:
-        """Return a stored value, or the part of it from `part.start` to `part.stop`, both 0 or more.
+    ) -> bytes | None:
+        """Return a stored value, or the part of it from `part.start` to `part.stop`, both 0 or more; None for a null.
 
         Args:
             shard_id: The shard.
@@ -105,6 +124,15 @@ class Dataset:
             FormatError: If the sample is none.
             ShardFetchError: If it could not be read.
         """
+        null, data = await asyncio.gather(
+            self.is_null(shard_id, row, file), self._stored(shard_id, row, file, part=part, gap_bytes=gap_bytes)
+        )
+        return None if null else data
+
+    async def _stored(
+        self, shard_id: int, row: int, file: ColumnFile, *, part: slice | None = None, gap_bytes: int = 64
+    ) -> bytes:
+        """Return the bytes that stand in the shard, where a value is null as well."""
         shard = await self._open(shard_id)
         if shard is not None and not isinstance(shard, Shard):
             return _line_value(shard, row, file)[part or slice(None)]

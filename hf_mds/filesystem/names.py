@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hf_mds.format.encodings import parse_encoding
+from hf_mds.format.nulls import NULLS
 
 __all__ = ["PAGE", "ColumnFile", "Numbers", "column_files", "escape_name", "item_ending"]
 
@@ -122,13 +123,15 @@ class ColumnFile:
 def column_files(
     names: tuple[str, ...], encodings: tuple[str, ...], *, are_lines: bool
 ) -> tuple[tuple[ColumnFile, ...], dict[str, ColumnFile]]:
-    """Return the files of a sample, and the file that each name stands for.
+    """Return the files of a sample, none for the mask of its nulls, and the file that each name stands for.
 
     A file may be called by its name; by the escaped name of the column alone; and by either with the column's name as
     it is, where that is one part of a path. Where one name would stand for two files, the earlier rule wins.
     """
     files = []
     for index, (column, encoding) in enumerate(zip(names, encodings, strict=True)):
+        if column == NULLS and not are_lines:
+            continue
         kind = "line" if are_lines else parse_encoding(encoding).kind
         files.append(ColumnFile(escape_name(column) + _ending(encoding, kind), column, index, encoding, kind))
     found = {file.name: file for file in files}

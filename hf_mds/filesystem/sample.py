@@ -28,7 +28,7 @@ _PAGE_GAP_BYTES = 16 << 10  # of a page of neighbours, nearly everything is want
 
 
 class StoredFile(File):
-    """A column whose file is the stored value itself."""
+    """A column whose file is the stored value itself; that of a null is empty."""
 
     def __init__(self, dataset: Dataset, shard_id: int, row: int, file: ColumnFile) -> None:
         super().__init__(dataset)
@@ -43,11 +43,14 @@ class StoredFile(File):
 
     async def read(self, start: int | None = None, stop: int | None = None) -> bytes:
         part = None if start is None and stop is None else slice(start, stop)
-        return await self.dataset.value(*self._place, part=part)
+        return await self.dataset.value(*self._place, part=part) or b""
 
 
 class RenderedFile(MadeFile):
-    """A column whose file is made from the stored value: a number's text, an array's .npy, pixels as .png."""
+    """A column whose file is made from the stored value: a number's text, an array's .npy, pixels as .png.
+
+    That of a null is empty.
+    """
 
     def __init__(self, dataset: Dataset, shard_id: int, row: int, file: ColumnFile) -> None:
         super().__init__(dataset)
@@ -60,16 +63,20 @@ class RenderedFile(MadeFile):
     async def make(self) -> bytes:
         file = self._file
         data = await self.dataset.value(self._shard_id, self._row, file)
+        if data is None:
+            return b""
         where = self.dataset.where(self._shard_id, self._row, file.column)
         return await located(self.dataset, where, lambda: render(file.encoding, file.kind, data), len(data))
 
     async def size(self) -> int:
         known = array_file_bytes(self._file.encoding) if self._file.kind == "array" else None
-        return await super().size() if known is None else known
+        if known is None:
+            return await super().size()
+        return 0 if await self.dataset.is_null(self._shard_id, self._row, self._file) else known
 
 
 class ImagesFolder(Folder):
-    """A column of a list of images: one file each."""
+    """A column of a list of images: one file each, none for a null."""
 
     def __init__(self, dataset: Dataset, shard_id: int, row: int, file: ColumnFile) -> None:
         self._dataset = dataset
@@ -91,6 +98,8 @@ class ImagesFolder(Folder):
 
     async def _images(self) -> list[bytes]:
         data = await self._dataset.value(self._shard_id, self._row, self._file)
+        if data is None:
+            return []
         where = self._dataset.where(self._shard_id, self._row, self._file.column)
         return await located(self._dataset, where, lambda: split_images(self._file.encoding, data)[1], 0)
 
@@ -171,12 +180,14 @@ class LinesFile(MadeFile):
 
     async def _value(self, name: str, shard_id: int, row: int, file: ColumnFile, gap_bytes: int) -> Any:
         if not is_inline(file.kind):
-            return f"{name}/{file.name}"
+            return None if await self.dataset.is_null(shard_id, row, file) else f"{name}/{file.name}"
         if file.kind not in ("scalar", "line"):
             num_bytes = await self.dataset.value_bytes(shard_id, row, file)
             if num_bytes > INLINE_BYTES:
                 return _LEFT_OUT
         data = await self.dataset.value(shard_id, row, file, gap_bytes=gap_bytes)
+        if data is None:
+            return None
         if len(data) > INLINE_BYTES:
             return _LEFT_OUT
         try:
