@@ -121,12 +121,12 @@ class PartJob:
         Raises:
             MDSError: As `MDSWriter` and `write_batch`, with the number of the part.
         """
-        filled = (batch for batch in batches if batch.num_rows)
-        first = next(filled, None)
-        if first is None:
-            return None
         name = f"part-{number:05}-{self.id}-{secrets.token_hex(_ID_BYTES)}"
+        filled = (batch for batch in batches if batch.num_rows)
         try:
+            first = next(filled, None)
+            if first is None:
+                return None
             with MDSWriter(
                 columns=columns,
                 out=self._root.child(name).url,
