@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from hf_mds.cli.app import app, cache_app
 from hf_mds.cli.cache import cache_list, cache_path, cache_prune
+from hf_mds.cli.convert import convert
 from hf_mds.cli.diff import diff
 from hf_mds.cli.inspect import inspect
 from hf_mds.cli.merge import merge
+from hf_mds.cli.push import push
 from hf_mds.cli.reshard import reshard
 from hf_mds.cli.samples import cat, head
 from hf_mds.cli.verify import verify
@@ -21,6 +23,8 @@ __all__ = ["app", "main"]
 
 _NEGATIVE = {"ignore_unknown_options": True}  # or -1 would be taken for an option
 
+app.command()(convert)
+app.command()(push)
 app.command()(inspect)
 app.command()(head)
 app.command(context_settings=_NEGATIVE)(cat)

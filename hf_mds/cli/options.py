@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,13 +13,22 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson",
     "Columns",
+    "Compression",
     "Dataset",
+    "ExistOk",
+    "Hashes",
+    "NumProc",
+    "Out",
     "Progress",
+    "Resume",
+    "SizeLimit",
     "Split",
     "Unsafe",
+    "chunks_of",
     "names_of",
     "numbers_of",
     "open_reader",
+    "settings_of",
     "shows_progress",
 ]
 
@@ -33,11 +42,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar; by default on a terminal.")
 ]
+Out = Annotated[str, typer.Option(help="Folder of the new dataset: a path or a URL.")]
+SizeLimit = Annotated[str | None, typer.Option(help='Bytes of a shard, such as "64mb"; "none" for no limit.')]
+Compression = Annotated[str | None, typer.Option(help='Such as "zstd" or "zstd:7"; "none" for raw shards.')]
+Hashes = Annotated[str | None, typer.Option(help='Digests to store, such as "sha1,xxh64"; "none" for none.')]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
+ExistOk = Annotated[bool, typer.Option("--exist-ok", help="Replace the dataset that is there.")]
+NumProc = Annotated[int, typer.Option(min=1, help="Processes that read and encode.")]
 
 
 def names_of(text: str | None) -> list[str] | None:
     """Return the names in text such as "text,label", None for none given."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def settings_of(*, size_limit: str | None, compression: str | None, hashes: str | None) -> dict[str, Any]:
+    """Return the settings of shards that are given, by name; "none" is None."""
+    given: dict[str, Any] = {"size_limit": size_limit, "compression": compression, "hashes": names_of(hashes)}
+    none: dict[str, Any] = {"size_limit": None, "compression": None, "hashes": []}
+    return {
+        name: none[name] if value in ("none", ["none"]) else value for name, value in given.items() if value is not None
+    }
 
 
 def numbers_of(text: str, count: int, hint: str) -> range:

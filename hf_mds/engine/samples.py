@@ -22,6 +22,9 @@ _PREDOWNLOAD = 4096
 """Samples ahead of a pass whose shards are fetched."""
 
 
+_STREAM_OPTIONS = ("download_retry", "download_timeout", "validate_hash", "keep_zip")
+
+
 class Samples(Sequence[dict[str, Any]]):
     """The samples of a dataset by number, in the order in which they were written; made by `hf_mds.open`.
 
@@ -142,10 +145,15 @@ def open(
         **stream_options: download_retry, download_timeout, validate_hash, keep_zip.
 
     Raises:
+        TypeError, ValueError: If an option is wrong, or there is none of its name.
         FileNotFoundError: If there is no dataset.
         FormatError: If its index is none.
         ShardFetchError: If the store cannot be read.
     """
+    unknown = sorted(stream_options.keys() - set(_STREAM_OPTIONS))
+    if unknown:
+        own = "split, columns, storage_options, cache_limit, local, allow_unsafe_types, request_bytes"
+        raise TypeError(f"options must be among {own}, {', '.join(_STREAM_OPTIONS)}, got {', '.join(unknown)}")
     stream = Stream(remote=os.fspath(path), local=local, split=split, storage_options=storage_options, **stream_options)
     cache = CacheOptions(cache_limit=None if cache_limit is None else parse_bytes(cache_limit, "cache_limit"))
     options = ReadOptions(

@@ -21,7 +21,7 @@ def located(what: str, file: Path, function: Callable[[], T]) -> T:
     """Return `function()`, with the errors of the system told as those of a store."""
     try:
         return function()
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise MissingFileError(
             f"{file}: must be there to {what}, got {error}; check the path, and that the dataset is complete there"
         ) from error

@@ -4,53 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from command import COLUMNS, lines, run, run_json, write
 from PIL import Image
 from typer.testing import CliRunner
 
 import hf_mds
 from hf_mds.cli import app
-
-COLUMNS = {"n": "int", "text": "str"}
-
-
-def run(*args: object, code: int = 0) -> Any:
-    result = CliRunner().invoke(app, [str(arg) for arg in args], prog_name="hf-mds")
-    assert result.exit_code == code, result.output
-    return result
-
-
-def run_json(*args: object) -> Any:
-    return json.loads(run(*args).stdout)
-
-
-def lines(result: Any) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def write(folder: Path, count: int, first: int = 0, **options: Any) -> Path:
-    with hf_mds.MDSWriter(out=folder, columns=COLUMNS, size_limit=150, **options) as writer:
-        for n in range(first, first + count):
-            writer.write({"n": n, "text": f"näme {n}"})
-    return folder
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    return write(tmp_path / "data", 10, compression="zstd:7", hashes=["sha1", "xxh64"])
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_MDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def test_inspect_says_what_the_index_says(dataset: Path) -> None:
@@ -184,11 +151,19 @@ def test_cache_shows_and_removes_its_files(dataset: Path, cache: Path) -> None:
     assert "--to must be a number of bytes" in run("cache", "prune", "--to", "much", code=2).stderr
 
 
-@pytest.mark.parametrize("command", [(), ("inspect",), ("head",), ("cat",), ("merge",), ("cache", "list")])
+COMMANDS = ("convert", "push", "inspect", "head", "cat", "verify", "diff", "reshard", "merge")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("cache", "list"), ("cache", "prune")])
 def test_help_is_there_with_examples(command: tuple[str, ...]) -> None:
     text = run(*command, "--help").stdout
     assert "Usage: hf-mds" in text
     assert not command or "Examples:\n    hf-mds " in text
+
+
+def test_every_command_is_listed() -> None:
+    listed = re.findall(r"^  (\w+)  ", run("--help").stdout.split("Commands:")[1], re.MULTILINE)
+    assert listed == [*COMMANDS, "cache"]
 
 
 def test_version() -> None:

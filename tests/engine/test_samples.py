@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hf_mds
-from hf_mds.errors import CacheFullError, FormatError
+from hf_mds.errors import CacheFullError, FormatError, ShardFetchError
 
 
 @pytest.fixture
@@ -125,3 +125,16 @@ def test_a_shard_that_could_not_be_had_is_tried_again(folder: str, server: Any, 
         samples[0]
     server.files["/c4/shard.00000.mds"] = missing
     assert samples[0]["n"] == 0
+
+
+def test_options_that_are_misspelt_or_wrong_are_told(folder: str) -> None:
+    with pytest.raises(TypeError, match=r"options must be among split, .*keep_zip, got colums, shufle$"):
+        hf_mds.open(folder, shufle=True, colums=["n"])
+    with pytest.raises(TypeError, match=r"stream\.keep_zip must be True or False, got 3"):
+        hf_mds.open(folder, keep_zip=3)
+
+
+def test_an_index_that_is_a_folder_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "data/index.json").mkdir(parents=True)
+    with pytest.raises(ShardFetchError, match=rf"^{tmp_path}/data/index.json: must be there to read, got .*directory"):
+        hf_mds.open(tmp_path / "data")

@@ -1,0 +1,154 @@
+"""`hf-mds convert`: what people name is read as `datasets` reads it, and comes back from MDS as it was."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from command import lines, run, run_json
+
+import hf_mds
+from hf_mds.hf.named import is_in_mds, open_named
+
+FEATURES = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "text": datasets.Value("string")})
+
+
+@pytest.fixture(scope="module")
+def source() -> datasets.Dataset:
+    rows = {"label": [n % 2 for n in range(50)], "text": [None if n == 7 else f"näme {n}" for n in range(50)]}
+    return datasets.Dataset.from_dict(rows, features=FEATURES)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, source: datasets.Dataset) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    for number in range(2):
+        source.shard(2, number, contiguous=True).to_parquet(folder / f"part-{number}.parquet")
+    source.to_csv(folder / "all.csv", index=False)
+    source.to_csv(folder / "all.tsv", index=False, sep="\t")
+    source.to_json(folder / "all.jsonl", force_ascii=False)
+    (folder / "all.json.gz").write_bytes(gzip.compress((folder / "all.jsonl").read_bytes()))
+    (folder / "all.txt").write_text("one\ntwo\n")
+    source.save_to_disk(folder / "saved")
+    datasets.DatasetDict({"train": source, "test": source.select(range(9))}).save_to_disk(folder / "dict")
+    (folder / "data").mkdir()
+    source.to_parquet(folder / "data/train-00000.parquet")
+    source.select(range(5)).to_parquet(folder / "data/test-00000.parquet")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+
+
+def loaded(folder: Path, **options: Any) -> Any:
+    return datasets.load_dataset("mds", data_dir=str(folder), streaming=True, **options)
+
+
+@pytest.mark.parametrize("name", ["*.parquet", "saved", "data/train-00000.parquet"])
+def test_features_come_back_as_they_were(files: Path, source: datasets.Dataset, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    assert (
+        run("convert", files / name, "--out", out).stdout == f"{out}: 50 samples in 2 shards\n"
+    )  # with nulls, and before
+    back = loaded(out, split="train")
+    assert back.features == FEATURES
+    assert list(back) == list(source)
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.tsv", "all.jsonl", "all.json.gz"])
+# Streams of `datasets` leave it to the garbage collector to close a file of CSV.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_files_without_features(files: Path, source: datasets.Dataset, tmp_path: Path, name: str) -> None:
+    run("convert", files / name, "--out", tmp_path / "out")
+    assert list(loaded(tmp_path / "out", split="train")) == list(source)
+
+
+def test_text_and_several_files(files: Path, source: datasets.Dataset, tmp_path: Path) -> None:
+    run("convert", files / "all.txt", "--out", tmp_path / "text")
+    assert lines(run("head", tmp_path / "text")) == [{"text": "one"}, {"text": "two"}]
+    run("convert", files / "part-1.parquet", files / "part-0.parquet", "--out", tmp_path / "two", "--columns", "text")
+    texts = [sample["text"] for sample in lines(run("cat", tmp_path / "two", "::1"))]
+    assert texts == [*source["text"][25:], *source["text"][:25]]
+
+
+def test_splits_go_into_folders_of_their_names(files: Path, tmp_path: Path) -> None:
+    for name, num_test in (("dict", 9), ("data", 5)):
+        said = run_json("convert", files / name, "--out", f"{tmp_path / name}/", "--json")
+        assert {part["path"]: part["samples"] for part in said} == {
+            f"{tmp_path / name}/train": 50,
+            f"{tmp_path / name}/test": num_test,
+        }
+        assert {split: len(list(part)) for split, part in loaded(tmp_path / name).items()} == {
+            "train": 50,
+            "test": num_test,
+        }
+        said = run_json("convert", files / name, "--out", tmp_path / f"{name}-test", "--split", "test", "--json")
+        assert (said["path"], said["samples"]) == (str(tmp_path / f"{name}-test"), num_test)
+
+
+def test_settings_of_shards_and_processes(files: Path, tmp_path: Path) -> None:
+    options = ["--size-limit", "500", "--compression", "zstd:5", "--hashes", "xxh64"]
+    run("convert", files / "*.parquet", "--out", tmp_path / "one", *options)
+    run("convert", files / "*.parquet", "--out", tmp_path / "two", *options, "--num-proc", 2)
+    index = json.loads((tmp_path / "one/index.json").read_text())
+    first = index["shards"][0]
+    assert (first["compression"], first["hashes"], first["size_limit"]) == ("zstd:5", ["xxh64"], 500)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()
+    }
+    assert "must be empty" in run("convert", files / "*.parquet", "--out", tmp_path / "one", code=1).stderr
+    assert run("convert", files / "*.parquet", "--out", tmp_path / "one", *options, "--resume").exit_code == 0
+    run("convert", files / "all.txt", "--out", tmp_path / "one", "--exist-ok")
+    assert run_json("inspect", tmp_path / "one", "--json")["samples"] == 2
+
+
+def test_what_is_no_source_is_told(files: Path, tmp_path: Path) -> None:
+    def error(*names: object, **options: Any) -> str:
+        text: str = run("convert", *names, "--out", tmp_path / "out", **options, code=1).stderr
+        assert text.count("\n") == 1
+        assert text.startswith("hf-mds: ")
+        return text
+
+    assert "files of one format" in error(files / "all.csv", files / "all.txt")
+    assert "files of one format" in error(files / "saved", files / "dict")
+    assert "none.parquet" in error(files / "none.parquet")
+    assert "must be there, got no such file or folder" in error(tmp_path / "no" / "such" / "folder")
+    assert "split must be one of train, test, got 'val'" in error(files / "dict", "--split", "val")
+    assert "got a URL of none of them" in error("memory://nothing/here")
+    with hf_mds.MDSWriter(out=tmp_path / "mds", columns={"n": "int"}):
+        pass
+    assert "reshard writes it in other shards" in error(tmp_path / "mds")
+    assert not (tmp_path / "out").exists()
+    assert "Missing option '--out'" in run("convert", files / "all.csv", code=2).stderr
+
+
+def test_hub_ids_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: asked.append((args, options)))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "me/here").mkdir(parents=True)
+    for name in ("me/raw", "squad", "hf://datasets/me/raw@v2", "hf://datasets/me/here", "me/here"):
+        open_named([name], config="en", split="train")
+    assert asked == [
+        (("me/raw", "en"), {"split": "train", "streaming": True, "revision": None}),
+        (("squad", "en"), {"split": "train", "streaming": True, "revision": None}),
+        (("me/raw", "en"), {"split": "train", "streaming": True, "revision": "v2"}),
+        (("me/here", "en"), {"split": "train", "streaming": True, "revision": None}),
+        (("me/here", "en"), {"split": "train", "streaming": True}),
+    ]
+
+
+def test_what_is_in_mds(files: Path, tmp_path: Path) -> None:
+    with hf_mds.MDSWriter(out=tmp_path / "data/train", columns={"n": "int"}):
+        pass
+    for name in ("data", "data/train", "data/train/index.json"):
+        assert is_in_mds(str(tmp_path / name))
+    for path in (files / "saved", files / "all.csv", files / "*.parquet", tmp_path / "nowhere"):
+        assert not is_in_mds(str(path))
+    assert not is_in_mds("me/raw")
