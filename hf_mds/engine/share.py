@@ -41,6 +41,8 @@ class Share:
     """Consecutive ranks that get the same samples."""
     uneven: bool = False
     """Whether the last global batch may be short."""
+    drop_last: bool = False
+    """Whether it is left out if the epoch's samples do not fill it."""
 
     @property
     def world(self) -> World:
@@ -71,7 +73,8 @@ class Share:
 def num_steps(share: Share, spec: EpochSpec, num_samples: int) -> tuple[int, int]:
     """Return (full global batches, samples of the last that are left for one that is not full)."""
     full, rest = divmod(num_samples, share.global_batch(spec))
-    return full, rest if spec.batching_method == "random" else 0  # other methods make whole global batches only
+    is_whole = share.drop_last or spec.batching_method != "random"  # other methods make whole global batches only
+    return full, 0 if is_whole else rest
 
 
 def share_ids(spec: EpochSpec, share: Share, view: View, window: Window, epoch: int, position: int) -> ShareIds:
@@ -116,9 +119,10 @@ class _Rows:
         first = int(rows[0])
         if self.share.takes == "own":
             place = self.share.world.place(self.share.rank)
-            return self.plan.ids(*place, 0, start=first, stop=int(rows[-1]) + 1)[rows - first]
-        found = self.plan.rows(first, int(rows[-1]) + 1)
-        return found[rows - first, ranks] if self.share.takes == "each" else found[rows - first].reshape(len(rows), -1)
+            own: NDArray[np.int64] = self.plan.ids(*place, 0, start=first, stop=int(rows[-1]) + 1)[rows - first]
+            return own
+        all_ranks: NDArray[np.int64] = self.plan.rows(first, int(rows[-1]) + 1)[rows - first]
+        return all_ranks[range(len(rows)), ranks] if self.share.takes == "each" else all_ranks.reshape(len(rows), -1)
 
     @property
     def _width(self) -> int:

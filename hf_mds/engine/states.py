@@ -9,7 +9,7 @@ from typing import Any
 
 from hf_mds.engine.order import View, Window, end_of_epoch
 from hf_mds.errors import ResumeError
-from hf_mds.plan import EpochSpec
+from hf_mds.plan import EpochSpec, World
 
 __all__ = [
     "check_mapping",
@@ -53,12 +53,13 @@ def run_spec(spec: EpochSpec, state: Mapping[str, Any]) -> EpochSpec:
     )
 
 
-def fresh_state(spec: EpochSpec, view: View, window: Window, epoch: int) -> dict[str, Any]:
+def fresh_state(spec: EpochSpec, view: View, window: Window, epoch: int, world: World | None = None) -> dict[str, Any]:
     """Return the state at the beginning of an epoch: JSON, its keys are the same for every dataset.
 
-    `sample_in_epoch` says where, over all ranks, the pass began; `samples_read` what this view has read since.
+    `sample_in_epoch` says where, over all ranks, the pass began; `samples_read` what this view has read since. `world`
+    is that of the run, where one process reads for others: the view's is then one rank.
     """
-    world = view.world
+    world = view.world if world is None else world
     return {
         "version": STATE_VERSION,
         "epoch": epoch,

@@ -13,12 +13,12 @@ import numpy as np
 
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import find_leaf, keeps_order, with_leaf
-from hf_mds.hf.passes import ResumableDataset
+from hf_mds.hf.trained import TrainedDataset
 
 __all__ = ["MDSIterableDataset"]
 
 
-class MDSIterableDataset(ResumableDataset):
+class MDSIterableDataset(TrainedDataset):
     """A `datasets.IterableDataset` in the order of the plan; use it as any other.
 
     What differs, and why: `shuffle` is the engine's own, so it reaches further than any buffer, costs no memory and

@@ -20,11 +20,14 @@ import numpy as np
 import pyarrow as pa
 from datasets import iterable_dataset
 
-from hf_mds.engine.order import View, Window, read_ids
+from hf_mds.engine.order import View, Window, end_of_epoch, read_ids
 from hf_mds.engine.reader import Reader, ReadOptions
+from hf_mds.engine.share import Share, share_ids
 from hf_mds.engine.states import fresh_state, resume, run_spec
 from hf_mds.engine.stream import OpenStream
+from hf_mds.engine.window import IdSequence
 from hf_mds.errors import ResumeError
+from hf_mds.hf.clients import Client, check_view, plan_batch_size, share_of
 from hf_mds.hf.features import TableCast
 from hf_mds.hf.views import NUM_VIRTUAL_SHARDS, Request, interpret, requested_seed
 from hf_mds.plan import EpochSpec
@@ -51,6 +54,12 @@ class Source:
     window: Window = field(default_factory=Window)
     began: EpochSpec | None = None
     """The spec with what the run settled when it began, once one of its states was loaded: it holds for all epochs."""
+    uneven: bool = False
+    """Whether ranks may have different numbers of samples: each sample is read once."""
+    ranks: tuple[int, ...] = ()
+    """For each rank the one whose place it takes, where replicas are not consecutive; empty where they are."""
+    client: Client | None = None
+    """The loader of accelerate that reads in this pass."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Source:
         return self
@@ -116,11 +125,43 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
 
     def view(self) -> tuple[View, int, EpochSpec]:
         """Return whose part this is, the epoch, and the spec."""
-        view, epoch, seed = interpret(self.requests, worker_of_process(), self.source.replication)
-        spec = self.source.began or self.source.spec
-        if seed is not None and self.source.window == Window():  # what was taken of an epoch stays what it is
+        source, client = self.source, self.source.client
+        view, epoch, seed = interpret(self.requests, worker_of_process(), source.replication)
+        if source.ranks and view.num_ranks == len(source.ranks):
+            view = replace(view, rank=source.ranks[view.rank])
+        spec = source.began or source.spec
+        if client is not None:
+            view = replace(view, replication=self._share_of(client, view).replication)
+            spec = replace(spec, batch_size=plan_batch_size(client, spec, is_given=source.batch_size_given))
+        if seed is not None and source.window == Window():  # what was taken of an epoch stays what it is
             spec = replace(spec, shuffle=True, shuffle_seed=seed % (1 << 32))
         return view, epoch, spec
+
+    def _share_of(self, client: Client, view: View) -> Share:
+        return share_of(client, view, replication=self.source.replication, uneven=self.source.uneven)
+
+    def share(self) -> Share | None:
+        """Return how the loader takes global batches, if it is one of accelerate's.
+
+        Raises:
+            ValueError: If the dataset was split for ranks already, or its options do not fit the loader.
+        """
+        client = self.source.client
+        return None if client is None else self._share_of(client, self.view()[0])
+
+    @property
+    def window(self) -> Window:
+        """The stretch of every epoch's order that is read."""
+        window = self.source.window
+        return window.take(end_of_epoch(self.source.spec, View()) - window.start) if self.source.uneven else window
+
+    def steps(self, spec: EpochSpec) -> tuple[int, int]:
+        """Return (position at which an epoch of a run has nothing left, samples of a step of all ranks)."""
+        share, view, window = self.share(), self.view()[0], self.window
+        if share is not None:
+            return window.start + share.num_samples(spec, window), share.global_batch(spec)
+        end = end_of_epoch(spec, view)
+        return end if window.stop is None else min(end, window.stop), spec.batch_size * view.num_distinct
 
     def _init_state_dict(self) -> dict[str, Any]:
         self._state_dict = {"type": type(self).__name__, **self.fresh_state(self.view()[1])}
@@ -129,7 +170,8 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
     def fresh_state(self, epoch: int) -> dict[str, Any]:
         """Return the state at the beginning of an epoch."""
         view, _, spec = self.view()
-        return fresh_state(spec, view, self.source.window, epoch)
+        share = self.share()
+        return fresh_state(spec, view, self.window, epoch, None if share is None else share.world)
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (key, example), the state being that behind the example."""
@@ -161,14 +203,22 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         state = self._state_dict if self._state_dict is not None else self._init_state_dict()
         if state["epoch"] != epoch:
             raise ResumeError(f"state: epoch must be {epoch} as set_epoch said, got {state['epoch']}")
-        position, skip = resume(state, spec, view, self.source.window)
-        state |= {"sample_in_epoch": position, "samples_read": skip, "view": str(view), "batch_size": spec.batch_size}
+        share = self.share()
+        size = spec.batch_size if share is None else share.loader_batch(spec)
+        position, skip = resume(state, replace(spec, batch_size=size), view, self.window)
+        state |= {"sample_in_epoch": position, "samples_read": skip, "view": str(view), "batch_size": size}
         self._key = f"{epoch}_{position}_{view.rank}_{view.worker}"
         if worker_of_process() is not None:
             _die_with_parent()
-        if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
-            _warn_of_batches(view)
-        ids = read_ids(run_spec(spec, state), view, self.source.window, epoch, position, skip)
+        spec = run_spec(spec, state)
+        ids: IdSequence
+        if share is not None:
+            ids = share_ids(spec, share, view, self.window, epoch, position).part(skip)
+        else:
+            check_view(view)
+            if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
+                _warn_of_batches(view)
+            ids = read_ids(spec, view, self.window, epoch, position, skip)
         if not len(ids):  # as most parts of a small dataset are
             return
         world = view.world

@@ -11,7 +11,6 @@ import datasets
 from datasets import iterable_dataset
 from datasets.formatting import get_formatter
 
-from hf_mds.engine.order import end_of_epoch
 from hf_mds.engine.states import (
     check_mapping,
     check_state,
@@ -196,7 +195,7 @@ class ResumableDataset(datasets.IterableDataset):
             if leaf is not None:
                 fresh = leaf.with_source(began=None)
                 view, _, spec = fresh.view()
-                check_state(leaf_state, spec, view, leaf.source.window)
+                check_state(leaf_state, spec, view, leaf.window)
         try:
             self._twin(_epoch=epoch, _starting_state_dict=state)._prepare_ex_iterable_for_iteration()
         except (KeyError, IndexError, TypeError) as error:
@@ -209,7 +208,7 @@ class ResumableDataset(datasets.IterableDataset):
         """Put the flat state of a run in the place of the leaf's state."""
         leaf = self._only_leaf("load the state of a run").with_source(began=None)
         view, _, spec = leaf.view()
-        complete = run_state(state, spec, leaf.source.window, view)
+        complete = run_state(state, spec, leaf.window, view)
         beginning = self._twin(_epoch=complete["epoch"], _starting_state_dict=None)
         beginning._prepare_ex_iterable_for_iteration()
         whole: dict[str, Any] = copy.deepcopy(beginning._state_dict)
@@ -290,17 +289,15 @@ class ResumableDataset(datasets.IterableDataset):
                 "number; filter before writing the dataset, or iterate the dataset itself and use its state_dict()"
             )
         view, _, spec = leaf.view()
-        state, window = leaf.fresh_state(self.epoch), leaf.source.window
+        state, window = leaf.fresh_state(self.epoch), leaf.window
         if pending is not None and pending["epoch"] == self.epoch:
             state = next(leaf_states(pending))
             position, rest = resume(state, spec, view, window)
             if rest:
                 raise ResumeError("state: a run's state must begin at a whole batch, got one within a batch")
             state = {**state, "sample_in_epoch": position, "samples_read": 0}
-        spec = run_spec(spec, state)
-        end = end_of_epoch(spec, view)
-        end = end if window.stop is None else min(end, window.stop)
-        position, step = state["sample_in_epoch"], spec.batch_size * view.num_distinct
+        end, step = leaf.steps(run_spec(spec, state))
+        position = state["sample_in_epoch"]
         end = position + (end - position) // step * step if drop_last else end
         position += num_batches * step
         if position >= end and num_batches:
@@ -334,11 +331,8 @@ class ResumableDataset(datasets.IterableDataset):
                 f"the number of batches must be known before an epoch to have a length, got {changing or 'a mix'} in "
                 "between, which changes it"
             )
-        view, _, spec = leaf.view()
-        window, step = leaf.source.window, spec.batch_size * view.num_distinct
-        end = end_of_epoch(run_spec(spec, leaf.fresh_state(self.epoch)), view)
-        end = end if window.stop is None else min(end, window.stop)
-        num_samples = max(end - window.start, 0)
+        end, step = leaf.steps(run_spec(leaf.view()[2], leaf.fresh_state(self.epoch)))
+        num_samples = max(end - leaf.window.start, 0)
         return num_samples // step if drop_last else -(-num_samples // step)
 
     def _only_leaf(self, what: str) -> MDSExamplesIterable:
