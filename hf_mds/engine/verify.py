@@ -108,7 +108,8 @@ class VerifyReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        count = f"{len(self.faults)}{' or more' if self.was_cut else ''} faults" if self.faults else "no faults"
+        many = f"{len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}{' or more' if self.was_cut else ''}"
+        count = many if self.faults else "no faults"
         yield (
             f"{self.path}: {count} in {self.num_samples} samples, {self.num_shards} shards, {self.num_files} files "
             f"({format_bytes(self.num_bytes)}, {self.seconds:.1f} s)"
