@@ -48,8 +48,14 @@ class MDSConfig(datasets.BuilderConfig):
     """"relaxed" or "orig": whether any number of nodes may resume a run."""
     batching_method: str = "random"
     """How streams make batches: random, stratified, per_stream or device_per_stream."""
-    replication: int | None = None
-    """Consecutive ranks that read the same samples."""
+    replication: Any = None
+    """Ranks that read the same samples (tensor, sequence and pipeline parallelism): a number of consecutive ones, or a
+    torch DeviceMesh over all ranks. Its dimensions tell by their names: those called dp, dp_shard, fsdp and the like
+    read different samples, tp, cp, sp, pp the same."""
+    uneven: bool = False
+    """For evaluation data: each sample exactly once over all ranks, which may then have different numbers of them;
+    training data are evened out instead. Under a Trainer, an epoch may be less than a batch for each rank, and no more
+    is repeated than gives all ranks batches of one size; gather_for_metrics leaves that out."""
     predownload: int | None = None
     """Samples ahead of the reader whose shards are fetched."""
     cache_limit: int | str | None = None

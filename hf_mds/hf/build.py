@@ -18,7 +18,7 @@ from hf_mds.hf.examples import MDSExamplesIterable, Source
 from hf_mds.hf.loading import open_source, streams_of_files, streams_of_mix
 from hf_mds.hf.register import storage_options_of
 from hf_mds.plan import EpochSpec
-from hf_mds.plan.checks import check_int
+from hf_mds.plan.checks import check_flag, check_int
 from hf_mds.units import parse_bytes, parse_count
 
 __all__ = [
@@ -92,7 +92,8 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
             ),
             cache=CacheOptions(cache_limit=None if limit is None else parse_bytes(limit, "cache_limit")),
             features=options["features"],
-            replication=1 if options["replication"] is None else options["replication"],
+            replication=options["replication"],
+            uneven=options["uneven"],
         )
         for split, members in streams.items()
     }
@@ -100,9 +101,10 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Check what no layer below could name as the user wrote it."""
-    for name, minimum in (("batch_size", 1), ("replication", 1), ("predownload", 0)):
+    for name, minimum in (("batch_size", 1), ("predownload", 0)):
         if options[name] is not None:
             check_int(options[name], name, minimum=minimum)
+    check_flag(options["uneven"], "uneven")
     columns = options["columns"]
     if columns is None:
         return
@@ -150,6 +152,7 @@ def check_prepared(source: Source) -> None:
     weights = ("proportion", "repeat", "choose")
     changed += [name for name in weights if any(getattr(stream, name) is not None for stream in source.spec.streams)]
     changed += ["replication"] if source.replication != 1 else []
+    changed += ["uneven"] if source.uneven else []
     if changed:
         raise ValueError(
             f"{changed[0]} must be left out with streaming=False, got it; pass streaming=True, or use the methods of "

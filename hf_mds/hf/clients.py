@@ -171,8 +171,12 @@ def process_world() -> tuple[int, int] | None:
     return group
 
 
-def check_view(view: View) -> None:
+def check_view(view: View, ranks: tuple[int, ...] = ()) -> None:
     """Check whose part of an order is asked for against the processes that there are.
+
+    Args:
+        view: Whose.
+        ranks: For each rank the one whose place it takes, if that is another.
 
     Raises:
         ValueError: If the dataset was split for ranks that the run has not, or for another than this, or in pieces that
@@ -193,7 +197,7 @@ def check_view(view: View) -> None:
             f"split_dataset_by_node: world_size must be {num_ranks}, the ranks of this run (or their data-parallel "
             f"part), got {view.num_ranks}; split once, with the ranks that there are"
         )
-    if view.num_ranks == num_ranks and view.rank != rank:
+    if view.num_ranks == num_ranks and view.rank != (ranks[rank] if ranks else rank):
         raise ValueError(
             f"split_dataset_by_node: rank must be {rank}, this process's of {num_ranks}, got {view.rank}; "
             "pass torch.distributed.get_rank()"

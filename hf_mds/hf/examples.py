@@ -215,7 +215,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         if share is not None:
             ids = share_ids(spec, share, view, self.window, epoch, position).part(skip)
         else:
-            check_view(view)
+            check_view(view, self.source.ranks)
             if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
                 _warn_of_batches(view)
             ids = read_ids(spec, view, self.window, epoch, position, skip)

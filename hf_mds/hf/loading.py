@@ -20,6 +20,7 @@ from hf_mds.hf.examples import Source
 from hf_mds.hf.features import ArrayKind, ColumnCast, TableCast, array_kind, features_of
 from hf_mds.hf.layout import check_features, column_storage, names_column, stored_features
 from hf_mds.hf.media import is_media
+from hf_mds.hf.meshes import replication_of
 from hf_mds.plan import EpochSpec, StreamSpec
 from hf_mds.storage.urls import split_file_url
 
@@ -96,7 +97,8 @@ def open_source(
     read: ReadOptions,
     cache: CacheOptions,
     features: datasets.Features | None = None,
-    replication: int = 1,
+    replication: Any = None,
+    uneven: bool = False,
 ) -> Source:
     """Read the indexes of streams and return what a dataset over them yields.
 
@@ -106,7 +108,8 @@ def open_source(
         read: What is read, and how.
         cache: Where shards are kept.
         features: What the columns shall be; by default what their encodings say.
-        replication: Consecutive ranks that read the same samples.
+        replication: Consecutive ranks that read the same samples, or a DeviceMesh, see `replication_of`.
+        uneven: Whether ranks may have different numbers of samples, so that each is read once.
 
     Raises:
         ValueError: If options do not fit each other or the data.
@@ -137,7 +140,32 @@ def open_source(
     if features is not None:
         columns = _with_features(columns, features)
     read = replace(read, columns=tuple(encodings))
-    return Source(opened, spec, read, TableCast(columns), order.get("batch_size") is not None, replication)
+    replicas, ranks = replication_of(replication)
+    return Source(
+        opened,
+        _without_repeats(spec) if uneven else spec,
+        read,
+        TableCast(columns),
+        order.get("batch_size") is not None,
+        replicas,
+        uneven=uneven,
+        ranks=ranks,
+    )
+
+
+def _without_repeats(spec: EpochSpec) -> EpochSpec:
+    """Return a spec for one canonical node: several are evened out by repeating samples."""
+    if spec.num_canonical_nodes not in (None, 1):
+        raise ValueError(
+            f"num_canonical_nodes must be left out with uneven=True, got {spec.num_canonical_nodes}; canonical nodes "
+            "are evened out by repeating samples"
+        )
+    if spec.batching_method != "random":
+        raise ValueError(
+            f"batching_method must be 'random' with uneven=True, got {spec.batching_method!r}; the others leave out "
+            "what fills no batch"
+        )
+    return replace(spec, num_canonical_nodes=1)
 
 
 def _stored_features(streams: Sequence[OpenStream], columns: Sequence[str] | None, *, lenient: bool) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def test_options_have_the_references_names_and_a_text_each() -> None:
     for name in ("shuffle", "batch_size", "epoch_size", "num_canonical_nodes", "shuffle_algo", "shuffle_seed",
                  "streams", "shuffle_block_size", "sampling_method", "sampling_granularity", "partition_algo",
                  "batching_method", "predownload", "cache_limit", "local", "download_retry", "download_timeout",
-                 "validate_hash", "keep_zip", "allow_unsafe_types", "replication"):  # fmt: skip
+                 "validate_hash", "keep_zip", "allow_unsafe_types", "replication", "uneven"):  # fmt: skip
         assert hasattr(MDSConfig, name), name  # or a README's parameter would be dropped in silence
         assert f"    {name}: " in inspect.getsource(MDSConfig)
 
