@@ -7,6 +7,7 @@ mapping is by type and exact both ways; nulls stay nulls on every level.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Callable
 
@@ -163,11 +164,27 @@ def in_place(column: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Ar
     if not column.null_count:
         return convert(column)
     valid = np.asarray(column.is_valid())
-    places = pa.array(np.cumsum(valid) - 1, mask=~valid)
-    values = convert(column.drop_null())
-    if isinstance(values, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(values.type, values.storage.take(places))
-    return values.take(places)
+    try:
+        values = convert(column.drop_null())
+        places = pa.array(np.cumsum(valid) - 1, mask=~valid)
+        if isinstance(values, pa.ExtensionArray):
+            return pa.ExtensionArray.from_storage(values.type, values.storage.take(places))
+        return values.take(places)
+    except pa.ArrowNotImplementedError:  # of views, Arrow can select nothing
+        return _in_place_by_runs(column, valid, convert)
+
+
+def _in_place_by_runs(column: pa.Array, valid: NDArray[np.bool_], convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Do as `in_place` does, a stretch of values or nulls at a time."""
+    edges = [0, *(np.flatnonzero(np.diff(valid)) + 1).tolist(), len(column)]
+    runs = [(begin, end - begin) for begin, end in itertools.pairwise(edges)]
+    parts = [column.slice(*run) for run in runs if valid[run[0]]]
+    values = convert(pa.concat_arrays(parts) if parts else column.slice(0, 0))
+    parts, position = [], 0
+    for begin, count in runs:
+        parts.append(values.slice(position, count) if valid[begin] else pa.nulls(count, values.type))
+        position += count if valid[begin] else 0
+    return pa.concat_arrays(parts)
 
 
 def _fixed_lists(array: pa.Array, type_: pa.DataType) -> pa.Array:
