@@ -11,7 +11,7 @@ from hf_mds.engine.shard_checks import Fault, ShardFindings
 from hf_mds.engine.stream import OpenStream, Stream, open_stream
 from hf_mds.errors import FormatError, IntegrityError, MDSError, StorageError
 from hf_mds.format.compression import decompress_file
-from hf_mds.format.hashing import new_hasher
+from hf_mds.format.hashing import hash_file
 from hf_mds.format.index import FileInfo, Index, ShardInfo
 from hf_mds.storage.faults import MissingFileError
 from hf_mds.storage.local import write_atomically
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hf_mds.engine.verify import VerifyOptions
 
 __all__ = ["CacheRepair", "FolderRepair", "Repair", "repair_of"]
-
-_CHUNK_BYTES = 1 << 20
 
 
 class Repair(Protocol):
@@ -145,13 +143,11 @@ class FolderRepair:
         self._check(file, target)
 
     def _check(self, file: FileInfo, target: Path) -> None:
+        with target.open("rb") as stream:
+            found = hash_file(file.hashes, stream)
         for name, wanted in file.hashes.items():
-            hasher = new_hasher(name)
-            with target.open("rb") as stream:
-                while chunk := stream.read(_CHUNK_BYTES):
-                    hasher.update(chunk)
-            if hasher.hexdigest() != wanted:
+            if found[name] != wanted:
                 raise IntegrityError(
                     f"{self._source.describe(file.basename)}: {name} must be {wanted} as the index says, "
-                    f"got {hasher.hexdigest()}; the source is damaged as well"
+                    f"got {found[name]}; the source is damaged as well"
                 )

@@ -25,7 +25,7 @@ from hf_mds.format.arrays import split_arrays
 from hf_mds.format.compression import decompress_file
 from hf_mds.format.encodings import Encoding
 from hf_mds.format.gather import AnyShard, gather
-from hf_mds.format.hashing import new_hasher
+from hf_mds.format.hashing import hash_file, hash_names
 from hf_mds.format.index import FileInfo, ShardInfo
 from hf_mds.format.layout import layout_of
 from hf_mds.format.values import column_values
@@ -34,7 +34,7 @@ from hf_mds.format.view import Shard, locate_samples, open_shard
 __all__ = ["CheckOptions", "Fault", "ShardFindings", "check_shard"]
 
 _CHUNK_BYTES = 1 << 20
-_BLOCK_BYTES = 16 << 20
+_BLOCK_BYTES = 4 << 20
 """Bytes of samples whose values are gathered at once."""
 
 _MOST_FAULTS = 100
@@ -165,18 +165,10 @@ class _ShardCheck:
             self._hashes(file, stream, file.basename, "")
 
     def _hashes(self, file: FileInfo, stream: BinaryIO, name: str, what: str) -> None:
-        hashers = {}
-        for algorithm in file.hashes:
-            try:
-                hashers[algorithm] = new_hasher(algorithm)
-            except FormatError as error:
-                self._add(name, f"cannot be checked: {error}")
         stream.seek(0)
-        while hashers and (chunk := stream.read(_CHUNK_BYTES)):
-            for hasher in hashers.values():
-                hasher.update(chunk)
-        for algorithm, hasher in hashers.items():
-            wanted, got = file.hashes[algorithm], hasher.hexdigest()
+        found = hash_file(filter(hash_names().__contains__, file.hashes), stream)
+        for algorithm, wanted in file.hashes.items():
+            got = found.get(algorithm, "none, for this Python cannot compute it")
             if got != wanted:
                 self._add(name, f"{what}{algorithm} must be {wanted} as the index says, got {got}")
 

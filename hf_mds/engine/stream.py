@@ -24,7 +24,7 @@ from hf_mds.errors import CacheFullError, DatasetChangedError, FormatError, Inte
 from hf_mds.format.compression import decompress_file
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import AnyShard, first_stored
-from hf_mds.format.hashing import hash_names, new_hasher
+from hf_mds.format.hashing import hash_file, hash_names
 from hf_mds.format.index import FileInfo, Index, ShardInfo
 from hf_mds.format.layout import layout_of
 from hf_mds.format.nulls import is_null, stand_in
@@ -39,7 +39,6 @@ __all__ = ["CacheOptions", "OpenStream", "Stream", "open_stream"]
 
 _log = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 1 << 20
 _ASK_SECONDS = 10.0
 _VALIDATED: set[tuple[str, str, str]] = set()
 """Files that this process has checked: generation, name, hash."""
@@ -322,13 +321,11 @@ class OpenStream:
         name = self.stream.validate_hash
         if name is None or (self.generation, file.basename, name) in _VALIDATED:
             return
-        hasher = new_hasher(name)
-        while chunk := source.read(_CHUNK_BYTES):
-            hasher.update(chunk)
-        if hasher.hexdigest() != file.hashes[name]:
+        digest = hash_file((name,), source)[name]
+        if digest != file.hashes[name]:
             raise IntegrityError(
                 f"{posixpath.join(self.where, file.basename)}: {name} must be {file.hashes[name]} as the index says, "
-                f"got {hasher.hexdigest()}; the file is damaged or was replaced: copy or write the dataset again"
+                f"got {digest}; the file is damaged or was replaced: copy or write the dataset again"
             )
         _VALIDATED.add((self.generation, file.basename, name))
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import xxhash
 
 from hf_mds.errors import FormatError
 
-__all__ = ["Hasher", "check_hash_names", "hash_bytes", "hash_names", "hash_parts", "new_hasher"]
+__all__ = ["Hasher", "check_hash_names", "hash_bytes", "hash_file", "hash_names", "hash_parts", "new_hasher"]
+
+_CHUNK_BYTES = 1 << 20
 
 _XXHASH = {
     "xxh32": xxhash.xxh32,
@@ -89,4 +91,17 @@ def hash_parts(names: Iterable[str], parts: Sequence[bytes | bytearray | memoryv
     for hasher in hashers.values():
         for part in parts:
             hasher.update(part)
+    return {name: hasher.hexdigest() for name, hasher in hashers.items()}
+
+
+def hash_file(names: Iterable[str], source: BinaryIO) -> dict[str, str]:
+    """Return {name: hex digest} of what a file holds from where it stands, a megabyte of it at a time.
+
+    Raises:
+        FormatError: As `new_hasher`.
+    """
+    hashers = {name: new_hasher(name) for name in names}
+    while hashers and (chunk := source.read(_CHUNK_BYTES)):
+        for hasher in hashers.values():
+            hasher.update(chunk)
     return {name: hasher.hexdigest() for name, hasher in hashers.items()}
