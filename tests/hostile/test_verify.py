@@ -88,8 +88,7 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
         (folder / "index.json").write_text(json.dumps(lie))
         try:
             report = hf_mds.verify(folder)
-        except FormatError as error:  # the index itself cannot be
-            assert str(error).startswith(f"{folder}/index.json: shards[0].")
+        except FormatError:  # of the index itself
             num_refused += 1
             continue
         assert report.faults, (key, value)
