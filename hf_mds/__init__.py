@@ -13,12 +13,13 @@ from hf_mds.autoload import install as _install
 
 if TYPE_CHECKING:
     from hf_mds.engine.diff import diff
+    from hf_mds.engine.line_writers import CSVWriter, JSONWriter, TSVWriter, XSVWriter
     from hf_mds.engine.loader import StreamingDataLoader
     from hf_mds.engine.merge import merge_index
     from hf_mds.engine.reshard import reshard
     from hf_mds.engine.samples import Samples, open
     from hf_mds.engine.verify import verify
-    from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
+    from hf_mds.engine.writer import MDSWriter
     from hf_mds.hf.convert import to_mds
     from hf_mds.hf.export import to_dataset, to_parquet
     from hf_mds.hf.hub import push_to_hub
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "CSVWriter": "engine.writer",
-    "JSONWriter": "engine.writer",
+    "CSVWriter": "engine.line_writers",
+    "JSONWriter": "engine.line_writers",
     "MDSWriter": "engine.writer",
     "Samples": "engine.samples",
     "StreamingDataLoader": "engine.loader",
-    "TSVWriter": "engine.writer",
-    "XSVWriter": "engine.writer",
+    "TSVWriter": "engine.line_writers",
+    "XSVWriter": "engine.line_writers",
     "diff": "engine.diff",
     "merge_index": "engine.merge",
     "open": "engine.samples",

@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,28 +21,19 @@ import numpy as np
 import pyarrow as pa
 
 from hf_mds.engine.outbox import Location, Outbox, WriteOptions
+from hf_mds.engine.shard_queue import ShardQueue
 from hf_mds.engine.uploads import Destination
 from hf_mds.errors import WriteError
-from hf_mds.format.compression import compress, extension_of
-from hf_mds.format.hashing import hash_parts
-from hf_mds.format.index import FileInfo, Index, ShardInfo
-from hf_mds.format.lines import LineFormat
+from hf_mds.format.index import Index
 from hf_mds.format.nulls import NULLS
 from hf_mds.format.scatter import StoredBatch, scatter
-from hf_mds.format.shard import (
-    DEFAULT_SIZE_LIMIT,
-    OFFSET_BYTES,
-    MDSFormat,
-    RawFile,
-    SampleFormat,
-    ShardBuilder,
-    ShardOptions,
-)
+from hf_mds.format.shard import DEFAULT_SIZE_LIMIT, OFFSET_BYTES, MDSFormat, ShardOptions
+from hf_mds.format.shard_builder import SampleFormat, ShardBuilder, check_sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "SampleWriter", "TSVWriter", "XSVWriter"]
+__all__ = ["MDSWriter", "SampleWriter", "shard_options", "write_options"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +41,11 @@ Out = Location | tuple[Location, Location] | Destination
 
 
 class SampleWriter:
-    """Writes samples of any format; holds about one shard in memory. Not to be shared between threads.
+    """Writes samples of any format. Not to be shared between threads.
+
+    Full shards are compressed, hashed and stored in the background: in memory are the shard that is being filled and
+    two more, in the worst case each with its compressed bytes beside it. An error of theirs is raised by the next
+    `write`, or by `finish`.
 
     As a context manager it commits the dataset at the end, by its index.json. After an exception inside the `with`
     there is no index, the error goes on with a note of how far the writer had come, and what is written stays where it
@@ -72,8 +67,8 @@ class SampleWriter:
         self._format = form
         self._builder = ShardBuilder(form)
         self._outbox = Outbox(out, options, form.info)
-        self._shards: list[ShardInfo] = list(self._outbox.shards)
-        self._num_samples = sum(shard.samples for shard in self._shards)
+        self._queue = ShardQueue(self._outbox)
+        self._num_samples = sum(shard.samples for shard in self._queue.shards)
         self._state = "complete" if self._outbox.is_complete else "open"
 
     @property
@@ -99,7 +94,7 @@ class SampleWriter:
     @property
     def index(self) -> Index:
         """The index of the shards that are finished; after `finish`, that of the dataset."""
-        return Index(tuple(self._shards), self._extra)
+        return Index(tuple(self._queue.shards), self._extra)
 
     def __enter__(self) -> Self:
         return self
@@ -118,14 +113,13 @@ class SampleWriter:
         Raises:
             WriteError: If a value cannot be stored exactly, or the keys are not the columns (the sample is left out,
                 and the writer can go on); or if the writer is finished.
-            OSError: If a shard could not be stored, or an upload in the background has failed; the writer is at its end
-                then.
+            OSError: If a shard before could not be stored, or its upload has failed; the writer is at its end then.
         """
         self._check_open("written to")
         form = self._format_for(sample)
         encoded = form.encode(sample, self._num_samples)
         try:
-            self._outbox.raise_failure()
+            self._raise_failure()
             self._use(form)
             if self._builder.num_samples and not self._builder.fits(encoded):
                 self._flush()
@@ -150,7 +144,9 @@ class SampleWriter:
         try:
             if self._builder.num_samples:
                 self._flush()
-            self._outbox.commit(Index(tuple(self._shards), self._extra))
+            self._queue.close()
+            self._raise_failure()
+            self._outbox.commit(Index(tuple(self._queue.shards), self._extra))
         except BaseException as error:
             self._abort(error)
             raise
@@ -180,6 +176,11 @@ class SampleWriter:
             self._flush()
         self._format, self._builder = form, ShardBuilder(form)
 
+    def _raise_failure(self) -> None:
+        """Raise what has failed in the background."""
+        self._queue.raise_failure()
+        self._outbox.raise_failure()
+
     def _add(self, encoded: bytes) -> None:
         try:
             self._builder.add(encoded)
@@ -188,45 +189,22 @@ class SampleWriter:
         self._num_samples += 1
 
     def _flush(self) -> None:
-        """Store the shard that is full, and begin another."""
-        number, builder = len(self._shards), self._builder
-        files = [self._store(file, f"shard.{number:05}.{file.ending}") for file in builder.finish()]
-        (raw_data, zip_data), *meta = files
-        raw_meta, zip_meta = meta[0] if meta else (None, None)
-        shard = replace(
-            self._format.info,
-            samples=builder.num_samples,
-            raw_data=raw_data,
-            zip_data=zip_data,
-            raw_meta=raw_meta,
-            zip_meta=zip_meta,
-        )
-        self._outbox.note(shard)
-        self._shards.append(shard)
+        """Hand over the shard that is full, and begin another."""
+        self._queue.put(self._format.info, self._builder)
         self._builder = ShardBuilder(self._format)
-
-    def _store(self, file: RawFile, name: str) -> tuple[FileInfo, FileInfo | None]:
-        """Put a file into the outbox, compressed if so asked; return what the index says of it."""
-        info = self._format.info
-        raw = FileInfo(name, file.nbytes, hash_parts(info.hashes, file.parts))
-        if info.compression is None:
-            self._outbox.put(name, file.parts)
-            return raw, None
-        data = compress(info.compression, b"".join(file.parts))
-        zipped = FileInfo(f"{name}.{extension_of(info.compression)}", len(data), hash_parts(info.hashes, [data]))
-        self._outbox.put(zipped.basename, [data])
-        return raw, zipped
 
     def _abort(self, error: BaseException) -> None:
         """Give up, and say with the error how far the writer had come."""
         self._state = "aborted"
-        self._outbox.close()
-        stored = sum(shard.samples for shard in self._shards)
+        self._queue.close()
+        shards = self._queue.shards
+        stored = sum(shard.samples for shard in shards)
         note = (
             f"hf_mds: {self._outbox.where} has no index.json and is no dataset: the writer stopped after "
-            f"{self._num_samples} samples, {stored} of them in {len(self._shards)} finished shards; "
+            f"{self._num_samples} samples, {stored} of them in {len(shards)} finished shards; "
             "resume=True goes on after those that were stored"
         )
+        self._outbox.close()
         if sys.version_info >= (3, 11):
             error.add_note(note)
         else:
@@ -242,15 +220,23 @@ class MDSWriter(SampleWriter):
     without values or a picture of one pixel.
 
     Args:
-        columns: {name: encoding}.
+        columns: {name: encoding}, such as {"text": "str", "tokens": "ndarray:uint16:2048", "image": "jpeg"};
+            `hf_mds.format.encoding_names()` lists the encodings.
         out: Folder of the dataset: a path, a URL that fsspec knows (shards are then made in a temporary folder and
-            uploaded), or a (local, remote) pair. Or a `Destination`, which takes the files and the index.
-        keep_local: See `WriteOptions`, as for `options`.
-        compression: See `ShardOptions`, as for `hashes` and `size_limit`.
-        hashes: Digests to store of every file.
-        size_limit: Bytes of a shard, or None.
+            uploaded), or a (local, remote) pair.
+        keep_local: Keep the local files once they are uploaded. (Without a remote they always stay.)
+        compression: Algorithm with an optional level, such as "zstd" or "zstd:7", for whole shard files; or None.
+        hashes: Digests to store of every file in the index, such as ["sha1", "xxh64"].
+        size_limit: Bytes of a shard before compression, also as text ("64mb"), or None for as large as the format
+            allows. A writer holds up to three shards in memory.
         extra: Keys of one's own that stand in index.json beside "version" and "shards", with what JSON can hold.
-        options: exist_ok, resume, progress_bar, max_workers, retry, storage_options; see `WriteOptions`.
+        **options:
+            exist_ok: True to replace the dataset that is already there; other files stay.
+            resume: True to go on where an interrupted writer of the same settings stopped (above).
+            progress_bar: True to show how many files are uploaded, or written where there is no remote.
+            max_workers: Files uploaded at a time.
+            retry: How often a failed upload is tried again (2).
+            storage_options: What the remote's fsspec filesystem takes.
 
     Raises:
         TypeError, ValueError: If an argument is wrong.
@@ -273,8 +259,8 @@ class MDSWriter(SampleWriter):
         **options: Any,
     ) -> None:
         self._mds = MDSFormat(columns, ShardOptions(compression, hashes, size_limit))
-        super().__init__(self._mds, out, _write_options(keep_local, options), extra)
-        if self._shards and NULLS in self._shards[-1].column_names:
+        super().__init__(self._mds, out, write_options(keep_local, options), extra)
+        if self._queue.shards and NULLS in self._queue.shards[-1].column_names:
             self._use(self._mds.with_nulls)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -306,9 +292,9 @@ class MDSWriter(SampleWriter):
         ]
         parts = [(form, part) for form, part in parts if len(part.sizes)]
         for form, part in parts:
-            form.check_sizes(part.sizes, self._num_samples)
+            check_sizes(form, part.sizes, self._num_samples)
         try:
-            self._outbox.raise_failure()
+            self._raise_failure()
             for form, part in parts:
                 self._use(form)
                 self._add_batch(part)
@@ -329,72 +315,6 @@ class MDSWriter(SampleWriter):
                 begin += count
             if begin < len(ends):
                 self._flush()
-
-
-class JSONWriter(SampleWriter):
-    """Writes JSON lines; columns are "str", "int" or "float". The other arguments are those of `MDSWriter`.
-
-    Args:
-        columns: {name: encoding}.
-        newline: Ends every line.
-        out: As for `MDSWriter`.
-        keep_local: As for `MDSWriter`.
-        options: As for `MDSWriter`, and compression, hashes and size_limit.
-    """
-
-    def __init__(
-        self, *, columns: Mapping[str, str], newline: str = "\n", out: Out, keep_local: bool = False, **options: Any
-    ) -> None:
-        form = LineFormat("json", columns, _shard_options(options), newline=newline)
-        super().__init__(form, out, _write_options(keep_local, options))
-
-
-class XSVWriter(SampleWriter):
-    """Writes values with a separator of one's own between them; see `JSONWriter`.
-
-    Args:
-        columns: {name: "str", "int" or "float"}.
-        separator: Stands between the values of a line.
-        newline: Ends every line.
-        out: As for `MDSWriter`.
-        keep_local: As for `MDSWriter`.
-        options: As for `MDSWriter`, and compression, hashes and size_limit.
-    """
-
-    def __init__(
-        self,
-        *,
-        columns: Mapping[str, str],
-        separator: str,
-        newline: str = "\n",
-        out: Out,
-        keep_local: bool = False,
-        **options: Any,
-    ) -> None:
-        if separator is None:
-            raise TypeError("separator must be text, got None")
-        form = LineFormat("xsv", columns, _shard_options(options), newline=newline, separator=separator)
-        super().__init__(form, out, _write_options(keep_local, options))
-
-
-class CSVWriter(SampleWriter):
-    """Writes values with a comma between them, without quoting; arguments as for `JSONWriter`."""
-
-    def __init__(
-        self, *, columns: Mapping[str, str], newline: str = "\n", out: Out, keep_local: bool = False, **options: Any
-    ) -> None:
-        form = LineFormat("csv", columns, _shard_options(options), newline=newline, separator=",")
-        super().__init__(form, out, _write_options(keep_local, options))
-
-
-class TSVWriter(SampleWriter):
-    """Writes values with a tab between them, without quoting; arguments as for `JSONWriter`."""
-
-    def __init__(
-        self, *, columns: Mapping[str, str], newline: str = "\n", out: Out, keep_local: bool = False, **options: Any
-    ) -> None:
-        form = LineFormat("tsv", columns, _shard_options(options), newline=newline, separator="\t")
-        super().__init__(form, out, _write_options(keep_local, options))
 
 
 def _checked_extra(extra: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -419,12 +339,17 @@ _SHARD_OPTIONS = tuple(option.name for option in fields(ShardOptions))
 _WRITE_OPTIONS = tuple(option.name for option in fields(WriteOptions))
 
 
-def _shard_options(options: Mapping[str, Any]) -> ShardOptions:
+def shard_options(options: Mapping[str, Any]) -> ShardOptions:
+    """Return the options that say what shards are like."""
     return ShardOptions(**{name: value for name, value in options.items() if name in _SHARD_OPTIONS})
 
 
-def _write_options(keep_local: bool, options: Mapping[str, Any]) -> WriteOptions:
-    """Return the options that are no shard options; refuse a name that is neither."""
+def write_options(keep_local: bool, options: Mapping[str, Any]) -> WriteOptions:
+    """Return the options that are no shard options.
+
+    Raises:
+        TypeError: If a name is neither.
+    """
     given = {name: value for name, value in options.items() if name not in _SHARD_OPTIONS}
     unknown = sorted(given.keys() - set(_WRITE_OPTIONS))
     if unknown:

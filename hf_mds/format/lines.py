@@ -23,8 +23,6 @@ from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.entries import ShardInfo, settings_to_dict
 from hf_mds.format.entry_parsing import SPLIT_ENCODINGS
 from hf_mds.format.shard import (
-    Bytes,
-    RawFile,
     ShardOptions,
     check_columns,
     check_keys,
@@ -32,6 +30,7 @@ from hf_mds.format.shard import (
     encode_offsets,
     encode_value,
 )
+from hf_mds.format.shard_builder import Bytes, RawFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -88,11 +88,12 @@ class StoredBatch:
     def body(self, begin: int, end: int) -> memoryview:
         """Return the bytes of the samples of rows begin to end, one after the other, in memory of their own."""
         rows = slice(begin, end)
+        if not self._varying_sizes:
+            fixed = [column.values[rows] for column in self._columns if isinstance(column, _Fixed)]
+            return _side_by_side(fixed).reshape(-1).data
         pieces: list[pa.Array] = []
-        beside: list[NDArray[np.uint8]] = []  # (rows, size) each
-        if self._varying_sizes:
-            heads = np.stack([sizes[rows] for sizes in self._varying_sizes], axis=1).astype("<u4")
-            beside.append(heads.view(np.uint8))
+        heads = np.stack([sizes[rows] for sizes in self._varying_sizes], axis=1).astype("<u4")
+        beside = [heads.view(np.uint8)]  # (rows, size) each
         for column in self._columns:
             if isinstance(column, _Fixed) and column.values.shape[1] <= _SMALL_BYTES:
                 beside.append(column.values[rows])
@@ -104,8 +105,6 @@ class StoredBatch:
                 pieces.append(_as_binary(column.values[rows]))
             else:
                 pieces += column.cut(rows).parts
-        if not pieces:
-            return _side_by_side(beside).reshape(-1).data
         if beside:
             pieces.append(_as_binary(_side_by_side(beside)))
         joined = pc.binary_join_element_wise(*pieces, _NOTHING)

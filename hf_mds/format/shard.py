@@ -1,7 +1,4 @@
-"""Writing shards: samples -> the bytes of raw files. No I/O.
-
-How a sample becomes bytes, and the bytes of samples become files, is a `SampleFormat`; when a shard is full is the
-same for all of them and is `ShardBuilder`'s to say.
+"""Samples -> the bytes of raw MDS shards, and what the formats have in common. No I/O.
 
 The layout of a raw MDS shard, integers little-endian:
 
@@ -16,10 +13,9 @@ from __future__ import annotations
 import json
 import struct
 import unicodedata
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,18 +26,14 @@ from hf_mds.format.entries import FileInfo, ShardInfo, settings_to_dict
 from hf_mds.format.hashing import check_hash_names
 from hf_mds.format.layout import layout_of
 from hf_mds.format.nulls import NULLS, mask_encoding, stand_in
+from hf_mds.format.shard_builder import Bytes, RawFile
 from hf_mds.lazy import cached_property
 from hf_mds.units import parse_bytes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
-__all__ = ["MDSFormat", "RawFile", "SampleFormat", "ShardBuilder", "ShardOptions"]
-
-Bytes = bytes | bytearray | memoryview
-
-MAX_SHARD_BYTES = (1 << 32) - 1
-"""Offsets are uint32: no raw file may be larger, whatever the size limit says."""
+__all__ = ["DEFAULT_SIZE_LIMIT", "OFFSET_BYTES", "MDSFormat", "ShardOptions"]
 
 OFFSET_BYTES = 4
 """What a sample takes in the table of offsets."""
@@ -94,103 +86,6 @@ class ShardOptions:
             newline=newline,
             separator=separator,
         )
-
-
-@dataclass(frozen=True)
-class RawFile:
-    """One file of a shard, before compression."""
-
-    ending: str
-    """Of the file's name: "mds", "json.meta"."""
-    parts: tuple[Bytes, ...]
-    """The file is these, one after the other."""
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the file."""
-        return sum(map(len, self.parts))
-
-
-class SampleFormat(Protocol):
-    """How samples become shards."""
-
-    @property
-    def info(self) -> ShardInfo:
-        """What all shards have in common."""
-
-    def encode(self, sample: Mapping[str, Any], sample_id: int) -> bytes:
-        """Return the bytes of a sample, or raise WriteError."""
-
-    def limited_bytes(self, num_samples: int, body_bytes: int) -> int:
-        """Return what a shard of so many samples, of so many bytes in all, counts against the size limit."""
-
-    def largest_file_bytes(self, num_samples: int, body_bytes: int) -> int:
-        """Return the size of the largest raw file of such a shard."""
-
-    def files(self, sizes: Sequence[int], body: Sequence[Bytes]) -> tuple[RawFile, ...]:
-        """Return the raw files of a shard: data, then meta where there is one; `body` is the parts of its samples."""
-
-
-class ShardBuilder:
-    """The samples of one shard that is being filled."""
-
-    def __init__(self, form: SampleFormat) -> None:
-        self._form = form
-        self._sizes = array("q")
-        self._parts: list[Bytes] = []
-        self._body_bytes = 0
-
-    @property
-    def num_samples(self) -> int:
-        """Samples so far."""
-        return len(self._sizes)
-
-    def fits(self, encoded: bytes) -> bool:
-        """Whether the shard stays within its limit, and the format's, with one more sample."""
-        count, body_bytes = len(self._sizes) + 1, self._body_bytes + len(encoded)
-        if self._form.largest_file_bytes(count, body_bytes) > MAX_SHARD_BYTES:
-            return False
-        limit = self._form.info.size_limit
-        return limit is None or self._form.limited_bytes(count, body_bytes) <= limit
-
-    def add(self, encoded: bytes) -> None:
-        """Add a sample; the first may be larger than the limit, never larger than the format allows.
-
-        Raises:
-            WriteError: If the shard's offsets could not reach the end of the sample; the shard is as before.
-        """
-        needed = self._form.largest_file_bytes(len(self._sizes) + 1, self._body_bytes + len(encoded))
-        if needed > MAX_SHARD_BYTES:
-            raise WriteError(_too_large(needed - len(encoded), len(encoded)))
-        if not self._parts or not isinstance(self._parts[-1], bytearray):
-            self._parts.append(bytearray())
-        self._parts[-1] += encoded  # type: ignore[operator]
-        self._sizes.append(len(encoded))
-        self._body_bytes += len(encoded)
-
-    def count_fitting(self, ends: NDArray[np.int64], begin: int) -> int:
-        """Return how many more samples fit, in the same sense as `fits`; the first of an empty shard always does.
-
-        Args:
-            ends: (samples,) running sums of what the samples of a batch take in a shard, their offsets included.
-            begin: The first of them that is not yet in any shard.
-        """
-        limit = self._form.info.size_limit
-        room = min(MAX_SHARD_BYTES, MAX_SHARD_BYTES if limit is None else limit)
-        room -= self._form.limited_bytes(len(self._sizes), self._body_bytes)
-        before = int(ends[begin - 1]) if begin else 0
-        count = int(np.searchsorted(ends, before + room, side="right")) - begin
-        return max(count, 0 if self._sizes else 1)
-
-    def add_many(self, sizes: NDArray[np.int64], body: memoryview) -> None:
-        """Add samples that fit: (samples,) their sizes, and their bytes."""
-        self._parts.append(body)
-        self._sizes.frombytes(sizes.tobytes())
-        self._body_bytes += len(body)
-
-    def finish(self) -> tuple[RawFile, ...]:
-        """Return the raw files of the shard."""
-        return self._form.files(self._sizes, self._parts)
 
 
 class MDSFormat:
@@ -249,21 +144,6 @@ class MDSFormat:
                 f"sample {sample_id}: every value must be below 4 GiB, got values of {sizes} bytes; split the sample"
             ) from None
 
-    def check_sizes(self, sizes: NDArray[np.int64], first: int) -> None:
-        """Refuse samples that no shard could hold.
-
-        Args:
-            sizes: (samples,) in bytes.
-            first: Number of the first, for errors.
-
-        Raises:
-            WriteError: Names the first such sample.
-        """
-        fits = self.limited_bytes(1, 0) + sizes <= MAX_SHARD_BYTES
-        if not fits.all():
-            row = int(np.argmin(fits))
-            raise WriteError(f"sample {first + row}: {_too_large(self.limited_bytes(1, 0), int(sizes[row]))}")
-
     def limited_bytes(self, num_samples: int, body_bytes: int) -> int:
         """Return the size of the shard."""
         return 4 + OFFSET_BYTES * (num_samples + 1) + len(self._config) + body_bytes
@@ -279,13 +159,6 @@ class MDSFormat:
 def _may_be_null(encoding: Encoding) -> bool:
     """Whether None is no value of an encoding's own."""
     return encoding.kind not in ("json", "pickle")
-
-
-def _too_large(before: int, sample_bytes: int) -> str:
-    return (
-        f"a shard must be at most {MAX_SHARD_BYTES} bytes (its offsets are uint32), "
-        f"got {before + sample_bytes} with a sample of {sample_bytes}; split the sample"
-    )
 
 
 def encode_config(info: ShardInfo) -> bytes:

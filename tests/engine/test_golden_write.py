@@ -13,7 +13,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from hf_mds.engine import writer as writers
+import hf_mds
 from hf_mds.format.compression import decompress_file, extension_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mds"
@@ -53,7 +53,7 @@ def decompressed(path: Path, compression: str, num_bytes: int) -> bytes:
 
 def write_golden(folder: Path, out: Path) -> None:
     made_by = json.loads((folder / "samples.json").read_text())
-    writer = getattr(writers, made_by["writer"])
+    writer = getattr(hf_mds, made_by["writer"])
     with writer(columns=made_by["columns"], out=str(out), **made_by["args"]) as written:
         for sample in made_by["samples"]:
             written.write({name: untag(value) for name, value in sample.items()})

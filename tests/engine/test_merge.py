@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from hf_mds.engine.line_writers import CSVWriter
 from hf_mds.engine.merge import merge_index
-from hf_mds.engine.writer import CSVWriter, MDSWriter
+from hf_mds.engine.writer import MDSWriter
 from hf_mds.errors import FormatError
 from hf_mds.format.index import Index
 

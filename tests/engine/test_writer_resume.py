@@ -19,7 +19,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hf_mds.engine import journal as journal_module
 from hf_mds.engine.folder import LOCK
 from hf_mds.engine.journal import JOURNAL
-from hf_mds.engine.writer import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
+from hf_mds.engine.line_writers import CSVWriter, JSONWriter, TSVWriter, XSVWriter
+from hf_mds.engine.writer import MDSWriter
 from hf_mds.errors import FormatError, StorageError, WriteError
 from hf_mds.storage import AccessDeniedError
 from hf_mds.storage.remote import Remote
@@ -124,7 +125,7 @@ def interrupt(out: Any, count: int = 27, make: Callable[..., Any] = MDSWriter, *
     """Write samples, and give up; return how many shards were stored."""
     made = make(out=out, **{**OPTIONS, **options})
     fail(made, SAMPLES[:count])
-    return len(made._shards)
+    return len(made.index.shards)
 
 
 def abandon(out: Any, count: int = 27, **options: Any) -> None:
@@ -132,6 +133,7 @@ def abandon(out: Any, count: int = 27, **options: Any) -> None:
     made = MDSWriter(out=out, **{**OPTIONS, **options})
     for sample in SAMPLES[:count]:
         made.write(sample)
+    made._queue.close()
     pool = made._outbox._uploads._pool
     if pool is not None:
         pool.shutdown(wait=True)
@@ -476,7 +478,7 @@ def test_a_last_line_cut_short_is_left_out(tmp_path: Path) -> None:
         (tmp_path / "a" / JOURNAL).write_bytes(data[:-cut])
         made = MDSWriter(out=tmp_path / "a", resume=True, **OPTIONS)
         num_lines -= 1
-        assert len(made._shards) == num_lines - 1
+        assert len(made.index.shards) == num_lines - 1
         assert len((tmp_path / "a" / JOURNAL).read_bytes().splitlines()) == num_lines
         made._outbox._lock.release()
     assert resume(tmp_path / "a") > 1
@@ -524,6 +526,8 @@ def test_a_failed_upload_surfaces_at_the_next_write(tmp_path: Path) -> None:
     made = MDSWriter(out=REMOTE, **{**OPTIONS, "size_limit": 1 << 20}, retry=5)
     made.write(SAMPLES[0])
     made._flush()
+    while not made.index.shards:
+        pass
     pool = made._outbox._uploads._pool
     assert pool is not None
     pool.submit(int).result()
@@ -565,7 +569,7 @@ def test_the_remote_journal_speaks_only_of_shards_that_are_there() -> None:
     for sample in SAMPLES[:27]:
         made.write(sample)
     assert len(there()[JOURNAL].splitlines()) == 1
-    assert len(made._shards) > 3
+    assert len(made.index.shards) > 3
     Fragile.gate.set()
     made._abort(ZeroDivisionError())
     lines = there()[JOURNAL].splitlines()[1:]

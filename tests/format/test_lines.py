@@ -14,7 +14,8 @@ from hf_mds.errors import FormatError, WriteError
 from hf_mds.format.entries import FileInfo, ShardInfo, shard_to_dict
 from hf_mds.format.index import Index
 from hf_mds.format.lines import LineFormat, LineShard, open_line_shard
-from hf_mds.format.shard import ShardBuilder, ShardOptions
+from hf_mds.format.shard import ShardOptions
+from hf_mds.format.shard_builder import ShardBuilder
 
 COLUMNS = {"f": "float", "n": "int", "text": "str"}
 SAMPLES = [{"text": "é漢 \\ \"q'", "n": -(1 << 63), "f": 0.1}, {"text": "", "n": np.int8(3), "f": float("nan")}]

@@ -17,7 +17,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from hf_mds.engine import journal as journal_module
 from hf_mds.engine.journal import JOURNAL
-from hf_mds.engine.writer import JSONWriter, MDSWriter
+from hf_mds.engine.line_writers import JSONWriter
+from hf_mds.engine.writer import MDSWriter
 from hf_mds.errors import StorageError
 
 # Newer Pythons warn of forks beside threads; that they do no harm here is what is tested.
@@ -162,7 +163,7 @@ def _write_and_die(step: int, out: Any, options: dict[str, Any]) -> None:
 def _write_few(out: Any, options: dict[str, Any]) -> None:
     with MDSWriter(columns={"n": "int", "text": "str"}, out=out, max_workers=1, **OPTIONS, **options) as made:
         for row in range(made.num_samples, 22):
-            made.write(sample(row))
+            made.write({"n": row, "text": None} if row in (9, 15) else sample(row))
 
 
 @pytest.mark.parametrize("kind", ["folder", "remote", "pair kept", "two folders"])
