@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import distributed
 from torch.utils.data import DataLoader
 
+from hf_mds.engine.handover import BatchServer, CollatedBatches, Requests, as_it_is, dealt
+from hf_mds.engine.parcels import Post
 from hf_mds.engine.states import check_mapping
 from hf_mds.errors import ResumeError
 
 __all__ = ["StreamingDataLoader"]
+
+_WORKER_OPTIONS = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+                   "prefetch_factor", "persistent_workers", "pin_memory_device")  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +66,11 @@ class StreamingDataLoader(DataLoader[Any]):
                 "dataset must be that of load_dataset('mds', ..., streaming=True), whole or of one rank, got "
                 f"{type(dataset).__name__}"
             )
+        if options.get("in_order") is False:
+            raise ValueError("in_order must be True for a state to say which batches were taken, got False")
         self._taken = 0
         self._pending: Any = None
+        self._workers: tuple[DataLoader[Any], Requests, Callable[[Any], Any]] | None = None  # those that live on
         super().__init__(dataset.for_loader(batch_size), batch_size=batch_size, **options)
         for trap in _traps(self._data, has_collate="collate_fn" in options):
             _log.warning("%s", trap)
@@ -80,15 +88,37 @@ class StreamingDataLoader(DataLoader[Any]):
         self._taken = 0
         pending = self._pending_state()
         if pending is not self._pending:  # persistent workers have the dataset as it was
-            self._iterator = None
+            self._workers = None
             self._pending = pending
         self._data.begin_pass_with(pending)
-        for batch in super().__iter__():
+        for batch in self._batches_of_workers() if self.num_workers else self._batches_made_here():
             self._taken += 1
             yield batch
         self._taken = 0
         self._pending = None
         self._data.begin_next_epoch()
+
+    def _batches_made_here(self) -> Iterator[Any]:
+        batches = CollatedBatches(self.dataset, self.batch_size, self.collate_fn, self.drop_last)
+        yield from DataLoader(batches, batch_size=None, collate_fn=as_it_is, pin_memory=self.pin_memory)
+
+    def _batches_of_workers(self) -> Iterator[Any]:
+        workers = self._workers or self._start_workers()
+        self._workers = workers if self.persistent_workers else None
+        loader, requests, finish = workers
+        yield from map(finish, dealt(loader, requests))
+
+    def _start_workers(self) -> tuple[DataLoader[Any], Requests, Callable[[Any], Any]]:
+        """Return the loader of messages, what it asks for, and what is left to do with the batches."""
+        requests = Requests(self.num_workers)
+        batches = CollatedBatches(self.dataset, self.batch_size, self.collate_fn, self.drop_last)
+        # What is left to do is done here, on the workers' memory. But torch pins what workers have finished.
+        lends = batches.has_finish and not self.pin_memory
+        source, finish = (batches.unfinished, batches.finish) if lends else (batches.__iter__, as_it_is)
+        server: Any = BatchServer(source, Post(self.num_workers, lends=lends))
+        options = {name: getattr(self, name) for name in _WORKER_OPTIONS}
+        loader = DataLoader(server, batch_size=None, sampler=requests, collate_fn=as_it_is, **options)
+        return loader, requests, finish
 
     def _pending_state(self) -> Any:
         """Return the state that the pass begins with: a new one of the dataset, else that of the pass so far."""

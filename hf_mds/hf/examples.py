@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import datasets
@@ -32,7 +33,7 @@ from hf_mds.hf.features import TableCast
 from hf_mds.hf.views import NUM_VIRTUAL_SHARDS, Request, interpret, requested_seed
 from hf_mds.plan import EpochSpec
 
-__all__ = ["MDSExamplesIterable", "Source", "batch_of", "worker_of_process"]
+__all__ = ["MDSExamplesIterable", "Source", "batch_of", "decoder_of", "examples_of", "worker_of_process"]
 
 T = TypeVar("T")
 
@@ -175,8 +176,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (key, example), the state being that behind the example."""
-        decode = _decoder(self.features)
-        for example in self.rows(lambda table: _examples(table, decode)):
+        for example in self.rows(partial(examples_of, decode=decoder_of(self.features))):
             yield self._key, example
 
     def rows(self, make: Callable[[pa.Table], Sequence[T]]) -> Iterator[T]:
@@ -184,14 +184,36 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
 
         What `make` raises is told as the fault of a sample. Where samples are decoded to media, tables are small.
         """
+        for made in self._made(make):
+            state = self._state_dict
+            assert state is not None
+            for row in made:
+                state["samples_read"] += 1
+                yield row
+
+    def row_lists(
+        self, make: Callable[[pa.Table], Sequence[T]], num_rows: int, drop_last: bool = False
+    ) -> Iterator[list[T]]:
+        """Yield what `make` makes of the rows, exactly so many in a list; only the last may have fewer."""
+        held: list[T] = []
+        for made in self._made(make):
+            held += made
+            start = 0
+            while len(held) - start >= num_rows:
+                self.advance(num_rows)
+                yield held[start : start + num_rows]
+                start += num_rows
+            held = held[start:]
+        if held and not drop_last:
+            self.advance(len(held))
+            yield held
+
+    def _made(self, make: Callable[[pa.Table], Sequence[T]]) -> Iterator[Sequence[T]]:
         cast = self.source.cast
         options = self.source.options
         if _has_media(self.features):
             options = replace(options, batch_rows=min(options.batch_rows, _MEDIA_ROWS))
-        for made in self._read(lambda batch: make(cast(batch)), options):
-            for row in made:
-                self.advance(1)
-                yield row
+        return self._read(lambda batch: make(cast(batch)), options)
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the samples as tables of the features, of some rows each; the caller calls `advance`."""
@@ -308,14 +330,15 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 def batch_of(table: pa.Table, features: datasets.Features) -> dict[str, list[Any]]:
     """Return a table as a batch of `datasets`: a list of values for each column."""
-    decode = _decoder(features)
+    decode = decoder_of(features)
     if decode is None:
         return {name: _values(table.column(name)) for name in table.column_names}
-    examples = _examples(table, decode)
+    examples = examples_of(table, decode)
     return {name: [example[name] for example in examples] for name in table.column_names}
 
 
-def _examples(table: pa.Table, decode: Callable[[dict[str, Any]], dict[str, Any]] | None) -> list[dict[str, Any]]:
+def examples_of(table: pa.Table, decode: Callable[[dict[str, Any]], dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return the rows of a table as examples of `datasets`; `decode` as `decoder_of` gives it."""
     names = table.column_names
     rows = zip(*map(_values, table.columns), strict=True)
     if decode is None:
@@ -332,7 +355,7 @@ def _has_media(feature: Any) -> bool:
     return hasattr(feature, "decode_example") and not isinstance(feature, datasets.Json)
 
 
-def _decoder(features: datasets.Features) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+def decoder_of(features: datasets.Features) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
     """Return what decodes the values of an example, as `datasets` does; but JSON exactly.
 
     The reader of JSON in `datasets` is a fast one that gets the last digits of most floats wrong.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import datasets
+import pyarrow as pa
 from datasets import iterable_dataset
 from datasets.formatting import get_formatter
 
@@ -22,7 +24,7 @@ from hf_mds.engine.states import (
 )
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import batched_by, changes_count, detached, find_leaf, leaf_states, with_leaf
-from hf_mds.hf.examples import MDSExamplesIterable, batch_of, worker_of_process
+from hf_mds.hf.examples import MDSExamplesIterable, batch_of, decoder_of, examples_of, worker_of_process
 from hf_mds.hf.finished import FinishedWorkers
 from hf_mds.hf.rows import rows_of
 from hf_mds.plan.checks import check_int
@@ -76,8 +78,9 @@ class ResumableDataset(datasets.IterableDataset):
     def __iter__(self) -> Iterator[Any]:
         """Iterate from the state that was loaded, or over the whole epoch."""
         self._begin_pass()
-        if self._formatting and self.leaf is not None:
-            yield from self._iter_formatted()
+        if self.leaf is not None:
+            leaf = self._prepared_leaf()
+            yield from leaf.rows(self._make_rows(leaf))
         else:
             yield from super().__iter__()
         self._finish_pass()
@@ -85,23 +88,31 @@ class ResumableDataset(datasets.IterableDataset):
     def iter(self, batch_size: int, drop_last_batch: bool = False) -> Iterator[Any]:
         """Iterate over batches; see `datasets.IterableDataset.iter`."""
         check_int(batch_size, "batch_size", minimum=1)
-        self._begin_pass()
         if self.leaf is not None:
             formatter = get_formatter(self._format_type, features=self.features)
-            for table in self._prepared_leaf().batches(batch_size, drop_last_batch):
+            for table in self.tables(batch_size, drop_last_batch):
                 yield formatter.format_batch(table) if self._formatting else batch_of(table, self.features)
-        else:
-            yield from super().iter(batch_size, drop_last_batch)
+            return
+        self._begin_pass()
+        yield from super().iter(batch_size, drop_last_batch)
+        self._finish_pass()
+
+    def tables(self, batch_size: int, drop_last: bool = False) -> Iterator[pa.Table]:
+        """Iterate over batches as tables, where there is nothing but the leaf."""
+        self._begin_pass()
+        yield from self._prepared_leaf().batches(batch_size, drop_last)
         self._finish_pass()
 
     @property
     def _format_type(self) -> str | None:
         return self._formatting.format_type if self._formatting else None
 
-    def _iter_formatted(self) -> Iterator[Any]:
+    def _make_rows(self, leaf: MDSExamplesIterable) -> Callable[[pa.Table], list[Any]]:
+        """Return what makes rows, in this dataset's format, of a table."""
+        if not self._formatting:
+            return partial(examples_of, decode=decoder_of(leaf.features))
         formatter = get_formatter(self._format_type, features=self.features)
-        leaf = self._prepared_leaf()
-        yield from leaf.rows(lambda table: list(rows_of(table, formatter, leaf.features)))
+        return lambda table: list(rows_of(table, formatter, leaf.features))
 
     def _prepare_ex_iterable_for_iteration(self, *args: Any, **kwargs: Any) -> Any:
         """Prepare as `datasets` does, but without the wrappers of a format where there is nothing but the leaf.
@@ -217,6 +228,27 @@ class ResumableDataset(datasets.IterableDataset):
         return whole
 
     # ---- for the loader
+
+    def table_collation(self, collate_fn: Callable[[Any], Any]) -> Callable[[pa.Table], Any] | None:
+        """Return what makes of a table of `tables` what `collate_fn` makes of its rows; None if it needs them as rows.
+
+        It is cheap, for nothing is decoded: a process that is handed tables can well do it.
+        """
+        if self.leaf is None:
+            return None
+        from hf_mds.hf.collate import table_collation  # which needs torch, as a loader does
+
+        return table_collation(collate_fn, get_formatter(self._format_type, features=self.features), self.leaf.features)
+
+    def row_lists(self, batch_size: int, drop_last: bool = False) -> Iterator[list[Any]] | None:
+        """Return an iterator over rows, in lists of so many; None if only one by one can be had."""
+        return None if self.leaf is None else self._row_lists(batch_size, drop_last)
+
+    def _row_lists(self, batch_size: int, drop_last: bool) -> Iterator[list[Any]]:
+        self._begin_pass()
+        leaf = self._prepared_leaf()
+        yield from leaf.row_lists(self._make_rows(leaf), batch_size, drop_last)
+        self._finish_pass()
 
     def for_loader(self, batch_size: int | None) -> Any:
         """Return the dataset for a DataLoader of a batch size, which becomes that of the plan if none was given yet.

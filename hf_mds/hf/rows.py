@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from datasets.formatting import NumpyFormatter, TorchFormatter
 
-__all__ = ["rows_of"]
+__all__ = ["extracted", "has_fixed_shape", "has_nulls", "is_number", "rows_of"]
 
 _ARRAYS = (datasets.Array2D, datasets.Array3D, datasets.Array4D, datasets.Array5D)
 
@@ -44,26 +44,45 @@ def rows_of(table: pa.Table, formatter: Any, features: datasets.Features) -> Ite
 
 def _rows_of_column(column: pa.ChunkedArray, formatter: Any, feature: Any) -> Sequence[Any] | None:
     """Return a column's values, formatted; None if the rows must be formatted one by one."""
-    lists = isinstance(feature, datasets.List) and _is_number(feature.feature)
-    if column.null_count or (lists and any(chunk.values.null_count for chunk in column.chunks)):
+    if has_nulls(column):
         return None
     if feature == datasets.Value("string"):
         return _texts(column.to_pylist(), formatter)
-    if _is_number(feature) and type(formatter) is NumpyFormatter:
-        return list(_extracted(column, formatter))  # numbers keep their type, if they come one by one
-    if _is_number(feature) or _is_fixed(feature):
-        return _unbound(formatter.recursive_tensorize({"column": _extracted(column, formatter)})["column"])
-    if lists:
+    if is_number(feature) and type(formatter) is NumpyFormatter:
+        return list(extracted(column, formatter))  # numbers keep their type, if they come one by one
+    if is_number(feature) or has_fixed_shape(feature):
+        return _unbound(formatter.recursive_tensorize({"column": extracted(column, formatter)})["column"])
+    if isinstance(feature, datasets.List) and is_number(feature.feature):
         arrays = (array for chunk in column.chunks for array in chunk.to_numpy(zero_copy_only=False))
         return [formatter.recursive_tensorize({"column": array.copy()})["column"] for array in arrays]
     return None
 
 
-def _extracted(column: pa.ChunkedArray, formatter: Any) -> np.ndarray[Any, Any]:
+def extracted(column: pa.ChunkedArray, formatter: Any) -> np.ndarray[Any, Any]:
+    """Return (rows, ...) of a column of numbers or of lists of one length, as the formatter's own extractor does."""
+    if pa.types.is_fixed_size_list(column.type) and _is_primitive(column.type.value_type):
+        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        values: np.ndarray[Any, Any] = array.flatten().to_numpy(zero_copy_only=False)
+        return values.reshape(len(array), column.type.list_size)
+    if _is_primitive(column.type):
+        return column.to_numpy()  # type: ignore[no-any-return]
     return formatter.numpy_arrow_extractor()._arrow_array_to_numpy(column)  # type: ignore[no-any-return]
 
 
-def _is_number(feature: Any) -> bool:
+def _is_primitive(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def has_nulls(column: pa.ChunkedArray) -> bool:
+    """Return whether a value is null, or one in a list of numbers."""
+    if column.null_count:
+        return True
+    nested = pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    return nested and any(chunk.values.null_count for chunk in column.chunks)
+
+
+def is_number(feature: Any) -> bool:
+    """Return whether values are numbers that torch has a place for."""
     if isinstance(feature, datasets.ClassLabel):
         return True
     if not isinstance(feature, datasets.Value):
@@ -72,11 +91,11 @@ def _is_number(feature: Any) -> bool:
     return feature.dtype != "uint64" and str(feature.dtype).startswith(("int", "uint", "float"))
 
 
-def _is_fixed(feature: Any) -> bool:
+def has_fixed_shape(feature: Any) -> bool:
     """Return whether all values have one shape."""
     if isinstance(feature, _ARRAYS):
         return None not in feature.shape and feature.dtype != "uint64"
-    return isinstance(feature, datasets.List) and feature.length > 0 and _is_number(feature.feature)
+    return isinstance(feature, datasets.List) and feature.length > 0 and is_number(feature.feature)
 
 
 def _texts(values: list[str], formatter: Any) -> Sequence[Any] | None:
