@@ -54,7 +54,7 @@ class ShardQueue:
             self.raise_failure()
             info = replace(info, samples=builder.num_samples)
             packed = self._packing.submit(_pack, info, self._num_taken, list(builder.finish()))
-            self._storing.submit(self._store, packed)
+            self._storing.submit(self._store, packed).add_done_callback(self._done)
         except BaseException:
             self._room.release()
             raise
@@ -71,17 +71,20 @@ class ShardQueue:
         self._storing.shutdown(wait=True)
 
     def _store(self, packing: Future[_Packed]) -> None:
-        try:
-            if not self._failures:
-                shard, files = packing.result()
-                for name, parts in files:
-                    self._outbox.put(name, parts)
-                self._outbox.note(shard)
-                self.shards.append(shard)
-        except Exception as error:
+        if self._failures:
+            return
+        shard, files = packing.result()
+        for name, parts in files:
+            self._outbox.put(name, parts)
+        self._outbox.note(shard)
+        self.shards.append(shard)
+
+    def _done(self, storing: Future[None]) -> None:
+        """Runs in the thread that stores, before it goes on."""
+        error = storing.exception()
+        if error is not None:
             self._failures.append(error)
-        finally:
-            self._room.release()
+        self._room.release()
 
 
 def _pack(info: ShardInfo, number: int, files: list[RawFile]) -> _Packed:
