@@ -31,7 +31,7 @@ Config = Annotated[str | None, typer.Option(help="Name of the config of a Hub da
 def convert(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="A Hub id, a saved dataset, or files, globs and URLs of one format."),
+        typer.Argument(metavar="SOURCE", help="A Hub id, a saved dataset, or files, globs and URLs of one format."),
     ],
     out: Out,
     split: Annotated[

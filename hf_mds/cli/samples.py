@@ -47,7 +47,7 @@ def head(
 def cat(
     path: Dataset,
     indices: Annotated[
-        list[str], typer.Argument(metavar="INDEX...", help="Samples' numbers and ranges: 7, -1 (the last), 10:20.")
+        list[str], typer.Argument(metavar="INDEX", help="Samples' numbers and ranges: 7, -1 (the last), 10:20.")
     ],
     split: Split = None,
     columns: Columns = None,
