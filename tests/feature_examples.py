@@ -64,7 +64,7 @@ EXAMPLES: dict[str, tuple[Any, list[Any]]] = {
         TranslationVariableLanguages(languages=["fr", "en"]),
         [{"language": ["en", "fr"], "translation": ["a", "b"]}, None],
     ),
-    **{f"List({dtype})": (List(Value(dtype)), [v for v in ([values[0], values[-1]], None, [], [values[0]])])
+    **{f"List({dtype})": (List(Value(dtype)), [[values[0], values[-1]], None, [], [values[0]]])
        for dtype, values in VALUES.items()},
     **{f"List({dtype}) with nulls": (List(Value(dtype)), [values, None, [], [None]])
        for dtype, values in VALUES.items()},
@@ -229,10 +229,10 @@ FEATURES = st.recursive(
 
 
 @st.composite
-def columns(draw: st.DrawFn, num_rows: st.SearchStrategy[int] = st.integers(1, 6)) -> dict[str, tuple[Any, list[Any]]]:
+def columns(draw: st.DrawFn) -> dict[str, tuple[Any, list[Any]]]:
     """Draw the columns of a dataset, as `dataset_of` takes them."""
     names = draw(st.lists(st.sampled_from(["b", "a", "Ü", "x.path"]), min_size=1, max_size=3, unique=True))
-    count = draw(num_rows)
+    count = draw(st.integers(1, 6))
     drawn = {}
     for name in names:
         feature, values = draw(FEATURES)

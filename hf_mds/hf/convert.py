@@ -15,7 +15,7 @@ from hf_mds.engine.outbox import WriteOptions
 from hf_mds.engine.writer import MDSWriter
 from hf_mds.format.index import Index
 from hf_mds.format.shard import DEFAULT_SIZE_LIMIT
-from hf_mds.hf.layout import Layout, plan_layout
+from hf_mds.hf.layout import Layout, chosen_columns, plan_layout
 from hf_mds.hf.sources import Source, open_source
 from hf_mds.hf.workers import Workers
 from hf_mds.plan.checks import check_int
@@ -97,8 +97,9 @@ def _convert(
     num_proc: int,
     progress_bar: bool,
 ) -> Index:
-    source = open_source(dataset, None if columns is None else list(columns))
-    layout = plan_layout(source.features, columns, source.look, is_whole=source.is_whole)
+    chosen = chosen_columns(columns)
+    source = open_source(dataset, None if chosen is None else list(chosen))
+    layout = plan_layout(source.features, chosen or {}, source.look, is_whole=source.is_whole)
     conversion = _Conversion(source, layout)
     num_proc = min(num_proc, source.num_pieces)
     with contextlib.ExitStack() as stack:

@@ -20,7 +20,15 @@ from hf_mds.hf.media import find_first_file, image_encoding, is_media
 from hf_mds.hf.retype import is_list
 from hf_mds.hf.storing import Storage, default_encoding, storage_of
 
-__all__ = ["Layout", "check_features", "column_storage", "names_column", "plan_layout", "stored_features"]
+__all__ = [
+    "Layout",
+    "check_features",
+    "chosen_columns",
+    "column_storage",
+    "names_column",
+    "plan_layout",
+    "stored_features",
+]
 
 _KEY, _VERSION = "hf_mds", 1
 
@@ -112,7 +120,7 @@ def names_column(name: str) -> str:
 
 def plan_layout(
     features: datasets.Features,
-    columns: Sequence[str] | Mapping[str, str | None] | None,
+    encodings: Mapping[str, str | None],
     look: Mapping[str, pa.ChunkedArray],
     *,
     is_whole: bool,
@@ -121,17 +129,18 @@ def plan_layout(
 
     Args:
         features: Of the dataset.
-        columns: The columns to store, by default all; or their encodings, where they shall be others than usual.
+        encodings: Those of columns that shall not have the usual one.
         look: By name, the columns; or what there is of them.
         is_whole: Whether these are all values: what is not among them never comes.
 
     Raises:
-        TypeError, ValueError: If there is no such column, or it cannot be stored so; names it.
+        TypeError, ValueError: If a column cannot be stored, or not so; names it.
     """
-    encodings = _chosen(features, columns)
+    if not features:
+        raise ValueError("columns must be one or more for a dataset to be stored, got none")
     storages: dict[str, Storage] = {}
-    for name, encoding in encodings.items():
-        feature = features[name]
+    for name, feature in features.items():
+        encoding = encodings.get(name)
         try:
             has_names = is_media(feature) and _has_names(look[name], is_whole)
             storages[name] = storage_of(feature, encoding or _suitable(feature, look[name]), has_names=has_names)
@@ -148,19 +157,19 @@ def plan_layout(
     return Layout(storages)
 
 
-def _chosen(
-    features: datasets.Features, columns: Sequence[str] | Mapping[str, str | None] | None
-) -> dict[str, str | None]:
+def chosen_columns(columns: Sequence[str] | Mapping[str, str | None] | None) -> dict[str, str | None] | None:
+    """Return the columns that a user has chosen, and their encodings where these are given; None for all.
+
+    Raises:
+        TypeError, ValueError: If they are no list of names, and no dict of names and encodings.
+    """
     if columns is None:
-        columns = list(features)
+        return None
     if isinstance(columns, str) or not isinstance(columns, (Mapping, Sequence)):
         raise TypeError(f"columns must be a list of names, or a dict of names and encodings, got {columns!r}")
     chosen = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns)
     if not chosen or len(chosen) < len(columns):
         raise ValueError(f"columns must be one name or more, each once, got {list(columns)}")
-    for name in chosen:
-        if name not in features:
-            raise ValueError(f"columns must be among {list(features)}, got {name!r}")
     return chosen
 
 
@@ -239,7 +248,7 @@ def check_features(features: Mapping[str, Any], encodings: Mapping[str, str], wh
     if not features or not encodings:
         return
     try:
-        storages = {name: column_storage(name, feature, encodings) for name, feature in features.items()}
+        storages = {name: column_storage(name, features, encodings) for name in features}
         strays = sorted(encodings.keys() - Layout(storages).encodings.keys())
         if strays:
             raise ValueError(f"column {strays[0]!r} must have a feature, as the others have")
@@ -249,15 +258,16 @@ def check_features(features: Mapping[str, Any], encodings: Mapping[str, str], wh
         ) from error
 
 
-def column_storage(name: str, feature: Any, encodings: Mapping[str, str]) -> Storage:
-    """Return how a column is stored in a dataset of given encodings.
+def column_storage(name: str, features: Mapping[str, Any], encodings: Mapping[str, str]) -> Storage:
+    """Return how a column is stored in a dataset of given features and encodings.
 
     Raises:
         ValueError: If its columns cannot hold the feature.
     """
     if name not in encodings:
         raise ValueError(f"column {name!r} of the features must be among the columns {sorted(encodings)}")
+    has_names = names_column(name) in encodings and names_column(name) not in features
     try:
-        return storage_of(feature, encodings[name], has_names=names_column(name) in encodings)
+        return storage_of(features[name], encodings[name], has_names=has_names)
     except (TypeError, ValueError) as error:
         raise ValueError(f"column {name!r}: {error}") from error

@@ -216,7 +216,7 @@ def _column_casts(
     casts = {}
     for name, feature in known.items():
         if name in encodings:
-            storage = column_storage(name, feature, encodings)
+            storage = column_storage(name, known, encodings)
             sources = (name, names_column(name)) if storage.has_names else (name,)
             casts[name] = ColumnCast(feature, sources, encodings[name], storage)
     taken = {source for cast in casts.values() for source in cast.sources}

@@ -70,7 +70,7 @@ def open_source(data: Any, columns: Sequence[str] | None) -> Source:
         _features_of_schema(data.schema)  # names the column at fault, where Dataset would not
         data = datasets.Dataset(data)
     if isinstance(data, datasets.Dataset):
-        return DatasetSource(_selected(data, list(data.features), columns))
+        return DatasetSource(data if columns is None else data.select_columns(_checked(list(data.features), columns)))
     if isinstance(data, datasets.IterableDataset):
         return StreamSource(data, columns)
     if isinstance(data, pyarrow.dataset.Dataset):
@@ -199,11 +199,6 @@ def _checked(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
         if name not in names:
             raise ValueError(f"columns must be among {list(names)}, got {name!r}")
     return list(names if columns is None else columns)
-
-
-def _selected(dataset: datasets.Dataset, names: Sequence[str], columns: Sequence[str] | None) -> datasets.Dataset:
-    chosen = _checked(names, columns)
-    return dataset if columns is None else dataset.select_columns(chosen)
 
 
 def _features_of_schema(schema: pa.Schema) -> datasets.Features:
