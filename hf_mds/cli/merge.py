@@ -10,9 +10,7 @@ __all__ = ["merge"]
 
 
 def merge(
-    folders: Annotated[
-        list[str], typer.Argument(metavar="FOLDER", help="The parts, in the order of their samples.")
-    ],
+    folders: Annotated[list[str], typer.Argument(metavar="FOLDER", help="The parts, in the order of their samples.")],
     out: Annotated[str | None, typer.Option(help="The dataset's folder; the parts lie below it.")] = None,
 ) -> None:
     """Write one index.json over the folders of many writers; shards stay where they are.

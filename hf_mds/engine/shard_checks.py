@@ -43,6 +43,8 @@ _MOST_FAULTS = 100
 _PARSED_KINDS = frozenset({"str", "text_number", "json", "array"})
 _DECODED_KINDS = frozenset({"image", "image_list"})
 _ADVICE = re.compile(r"; (?:the file is|fetch|copy)\b[^;]*$")
+_TOLD = ("size in bytes as the index says", "size of the ")
+"""How the faults of a shard begin that were found when its files were looked at. (Those of a sample come again.)"""
 
 Rows = NDArray[np.int64]
 
@@ -195,7 +197,8 @@ class _ShardCheck:
             )
         except FormatError as error:
             shard, what = self._open_loosely(contents[0]), _bare(error, f"{file}: ")
-            if shard is None or not what.startswith("sample "):  # which is found again, with all others
+            is_told = what.startswith(_TOLD) or (shard is not None and what.startswith("sample "))
+            if not is_told:
                 self._add(file, what)
         if isinstance(shard, Shard):
             self._samples(shard)

@@ -79,6 +79,7 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
         ("raw_data", {**shard["raw_data"], "bytes": 2**32 - 1}), ("raw_data", {**shard["raw_data"], "bytes": 0}),
         ("zip_data", {**shard["zip_data"], "bytes": 3}), ("zip_data", {**shard["zip_data"], "hashes": {"md5": "x"}}),
         ("zip_data", {**shard["zip_data"], "basename": "nowhere/shard.mds"}), ("compression", "br"),
+        ("compression", None), ("compression", "rar"),
         ("column_names", [*shard["column_names"][:-1], "other"]),
         ("column_encodings", ["bytes", *shard["column_encodings"][1:]]),
     ]  # fmt: skip
