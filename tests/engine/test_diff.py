@@ -58,7 +58,7 @@ def test_shards_that_are_equal_by_a_hash_are_not_read(tmp_path: Path, samples: A
     assert report.num_differing == 1
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     changes=st.dictionaries(st.integers(0, 49), st.sampled_from(sorted(COLUMNS)), max_size=8), limit=st.integers(0, 9)
 )

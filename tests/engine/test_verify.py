@@ -74,7 +74,7 @@ def test_a_whole_dataset_is_sound(tmp_path: Path, compression: str | None, num_p
     assert str(report).startswith(f"{folder}: no faults in {NUM_SAMPLES} samples, {len(shards)} shards")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_bit_that_flips_anywhere_is_found(tmp_path: Path, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([None, "zstd"]))
@@ -96,7 +96,7 @@ def test_a_bit_that_flips_anywhere_is_found(tmp_path: Path, data: st.DataObject)
     assert hf_mds.verify(folder).is_sound
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_without_hashes_damage_to_the_structure_is_found(folder: Path, data: st.DataObject) -> None:
     """Any change to the count, the offsets, the sizes of columns or the length of the file."""
