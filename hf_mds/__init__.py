@@ -14,7 +14,6 @@ from hf_mds.autoload import install as _install
 if TYPE_CHECKING:
     from hf_mds.engine.diff import diff
     from hf_mds.engine.line_writers import CSVWriter, JSONWriter, TSVWriter, XSVWriter
-    from hf_mds.engine.loader import StreamingDataLoader
     from hf_mds.engine.merge import merge_index
     from hf_mds.engine.reshard import reshard
     from hf_mds.engine.samples import Samples, open
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from hf_mds.hf.convert import to_mds
     from hf_mds.hf.export import to_dataset, to_parquet
     from hf_mds.hf.hub import push_to_hub
+    from hf_mds.train.loader import StreamingDataLoader
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ _HOME = {
     "JSONWriter": "engine.line_writers",
     "MDSWriter": "engine.writer",
     "Samples": "engine.samples",
-    "StreamingDataLoader": "engine.loader",
+    "StreamingDataLoader": "train.loader",
     "TSVWriter": "engine.line_writers",
     "XSVWriter": "engine.line_writers",
     "diff": "engine.diff",

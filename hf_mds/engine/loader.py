@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -72,8 +73,8 @@ class StreamingDataLoader(DataLoader[Any]):
         self._pending: Any = None
         self._workers: tuple[DataLoader[Any], Requests, Callable[[Any], Any]] | None = None  # those that live on
         super().__init__(dataset.for_loader(batch_size), batch_size=batch_size, **options)
-        for trap in _traps(self._data, has_collate="collate_fn" in options):
-            _log.warning("%s", trap)
+        if "collate_fn" not in options and self._data.list_columns:
+            _log.warning("%s", _LISTS.format(name=self._data.list_columns[0]))
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch.
@@ -85,6 +86,10 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares the iterator's own class
         """Yield the batches of the epoch, from the state that was loaded on; then begin the next epoch."""
+        if distributed.is_available() and distributed.is_initialized():
+            num_ranks = distributed.get_world_size()
+            if num_ranks > 1 and self._data.num_replicas == 1:
+                _warn_of_ranks(num_ranks)
         self._taken = 0
         pending = self._pending_state()
         if pending is not self._pending:  # persistent workers have the dataset as it was
@@ -155,17 +160,17 @@ class StreamingDataLoader(DataLoader[Any]):
         self._taken = 0
 
 
-def _traps(dataset: Any, *, has_collate: bool) -> Iterator[str]:
-    """Yield what a user of this dataset probably does not mean."""
-    if distributed.is_available() and distributed.is_initialized():
-        world_size = distributed.get_world_size()
-        if world_size > 1 and dataset.num_replicas == 1:
-            yield (
-                f"this is one of {world_size} processes of torch.distributed, and the dataset is not split: each would "
-                "read the same samples; call datasets.distributed.split_dataset_by_node first"
-            )
-    if not has_collate and dataset.list_columns:
-        yield (
-            f"column {dataset.list_columns[0]!r} holds lists, of which torch makes a list of tensors, one for each "
-            "place; use dataset.with_format('torch'), or give a collate_fn"
-        )
+_LISTS = (
+    "column {name!r} holds lists, of which torch makes a list of tensors, one for each place; use "
+    "dataset.with_format('torch'), or give a collate_fn"
+)
+
+
+@functools.lru_cache(maxsize=1)
+def _warn_of_ranks(num_ranks: int) -> None:
+    """Say once that each of the processes reads everything."""
+    _log.warning(
+        "this is one of %d processes of torch.distributed, and the dataset is not split: each reads the same samples; "
+        "call datasets.distributed.split_dataset_by_node first, or accelerate's prepare",
+        num_ranks,
+    )

@@ -22,7 +22,11 @@ class TrainedDataset(ResumableDataset):
     """A `datasets.IterableDataset` over our leaf that knows which loader of accelerate is reading it."""
 
     _client: Client | None = None
-    """The loader that a worker reads for, told to workers that know nothing else of the main process."""
+    """The loader that this is read for, where it is told so: to spawned workers, which know nothing of it."""
+    _is_told = False
+    """Whether that is so in the main process, too."""
+    _pass: tuple[Client, Mapping[str, Any] | None, int] | None = None
+    """Of the last pass of a loader: which loader, the state that it began with, and the batches that it left out."""
     _run: Mapping[str, Any] | None = None
     """What the next pass goes on from."""
     _is_numbered = True
@@ -65,7 +69,7 @@ class TrainedDataset(ResumableDataset):
         loader = active_loader(self)
         if loader is not None:
             return client_of_loader(loader)
-        return self._client if worker_of_process() is not None else None
+        return self._client if self._is_told or worker_of_process() is not None else None
 
     def _only_leaf(self, what: str) -> MDSExamplesIterable:
         leaf, client = super()._only_leaf(what), self._current_client()
@@ -115,9 +119,45 @@ class TrainedDataset(ResumableDataset):
         """Have the next pass of a trainer's loader go on with a run, whatever the trainer calls its epoch.
 
         Args:
-            run: A state of `run_state`; or epoch and batches, of which so many are read and left out; None: nothing.
+            run: As `run_after` or `run_at` returned it; None: nothing.
+
+        Raises:
+            ResumeError: If the run is of another dataset or order.
         """
+        if run is not None and "sample_in_epoch" in run:
+            self._from_run_state(run)
         self._run, self._is_numbered, self._later = run, run is None, 0
+
+    def samples_and_steps(self, client: Client) -> tuple[int, int | None]:
+        """Return (samples of a step of all ranks, steps of an epoch; None where that is not known before)."""
+        leaf = self._only_leaf("be trained on").with_source(client=client)
+        end, step = leaf.steps(run_spec(leaf.view()[2], leaf.fresh_state(self.epoch)))
+        is_counted = changes_count(self._ex_iterable) is None
+        return step, ceil((end - leaf.window.start) / step) if is_counted else None
+
+    def run_at(self, client: Client, epoch: int, num_steps: int) -> dict[str, Any]:
+        """Return where a run is after some steps of an epoch, for `continue_from`."""
+        twin = self._twin(_epoch=epoch, _client=client, _is_told=True)
+        run: dict[str, Any] = twin.run_state(num_steps, None)
+        return run
+
+    def run_after(self, num_batches: int) -> dict[str, Any]:
+        """Return where a run is, for `continue_from`: JSON.
+
+        Args:
+            num_batches: Of this process that were trained on in the last pass of a loader.
+        """
+        if self._pass is None:
+            return {"epoch": self.epoch, "batches": num_batches}
+        client, began, num_left_out = self._pass
+        if changes_count(self._ex_iterable) is None:
+            twin = self._twin(_client=client, _is_told=True)
+            run: dict[str, Any] = twin.run_state(num_batches, began)
+            return run
+        loader = active_loader(self)
+        if loader is None or loader.end_of_dataloader:
+            return {"epoch": self.epoch + 1, "batches": 0}
+        return {"epoch": self.epoch, "batches": num_left_out + num_batches}
 
     def _begin(self, loader: Any, client: Client) -> None:
         """Begin a pass of a loader of accelerate, in the main process, before it has workers."""
@@ -129,6 +169,8 @@ class TrainedDataset(ResumableDataset):
         is_counted = changes_count(self._ex_iterable) is None
         if self._has_skipped:  # in an earlier pass
             self._starting_state_dict, self._has_skipped = None, False
+        if self._pass is not None and self._pass[2]:
+            loader.skip_batches = 0  # what was left out for the sake of `_run`
         run, self._run = self._run, None
         if run is not None:
             loader.skip_batches = run.get("batches", 0)
@@ -137,6 +179,7 @@ class TrainedDataset(ResumableDataset):
         elif loader.skip_batches and is_counted:
             self._skip(leaf, loader.skip_batches)
             loader.skip_batches = 0
+        self._pass = client, self._starting_state_dict, loader.skip_batches if run is not None else 0
         share = leaf.share()
         if share is not None and share.takes == "own" and is_counted and not share.drop_last:
             spec = run_spec(leaf.view()[2], leaf.fresh_state(self.epoch))

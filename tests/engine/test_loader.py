@@ -289,7 +289,8 @@ def test_ranks_that_would_all_read_the_same_are_told(
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     data = load_dataset("mds", data_dir=folder, split="train", streaming=True, batch_size=4)
-    hf_mds.StreamingDataLoader(split_dataset_by_node(data, rank=0, world_size=2), batch_size=4)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    next(iter(hf_mds.StreamingDataLoader(split_dataset_by_node(data, rank=0, world_size=2), batch_size=4)))
     assert caplog.text == ""
-    hf_mds.StreamingDataLoader(data, batch_size=4)
+    next(iter(hf_mds.StreamingDataLoader(data, batch_size=4)))
     assert "one of 2 processes of torch.distributed, and the dataset is not split" in caplog.text
