@@ -140,6 +140,11 @@ def _encode_str(value: Any) -> bytes:
 # ---- numbers
 
 
+_LIMITS = {
+    dtype.str: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in DTYPES.values() if dtype.kind in "iu"
+}
+
+
 def _integer(value: Any) -> int:
     """Return an int; a bool is none, NumPy's integers are."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -150,9 +155,10 @@ def _integer(value: Any) -> int:
 
 
 def _encode_integer(value: Any, dtype: DType) -> bytes:
-    number, limits = _integer(value), np.iinfo(dtype)
-    if not limits.min <= number <= limits.max:
-        raise ValueError(f"must be from {limits.min} to {limits.max} to fit {dtype.name}, got {shown(number)}")
+    number = value if type(value) is int else _integer(value)
+    least, most = _LIMITS[dtype.str]
+    if not least <= number <= most:
+        raise ValueError(f"must be from {least} to {most} to fit {dtype.name}, got {shown(number)}")
     return number.to_bytes(dtype.itemsize, "little", signed=dtype.kind == "i")
 
 

@@ -102,6 +102,8 @@ class MDSFormat:
         self.info = options.to_info("mds", stored)
         self.layout = layout_of(self.info.column_names, self.info.column_encodings, self.info.column_sizes)
         self._columns = list(zip(self.layout.names, self.layout.encodings, strict=True))
+        self._encoders = [(name, encoding.encoder) for name, encoding in self._columns]
+        self._varying = [place for place, (_, encoding) in enumerate(self._columns) if encoding.size is None]
         self._sizes = struct.Struct(f"<{self.info.column_sizes.count(None)}I")
         self._config = encode_config(self.info)
 
@@ -114,6 +116,11 @@ class MDSFormat:
         """Return whether a sample has no null, or the shards have a place for it."""
         if self.layout.mask is not None or not isinstance(sample, Mapping):
             return True
+        for value in sample.values():
+            if value is None:
+                break
+        else:  # nearly always
+            return True
         return not any(sample.get(name, "") is None and _may_be_null(encoding) for name, encoding in self._columns)
 
     def encode(self, sample: Mapping[str, Any], sample_id: int) -> bytes:
@@ -123,26 +130,33 @@ class MDSFormat:
             WriteError: If a value cannot be stored exactly, or the sample's keys are not the columns.
         """
         check_keys(sample, self._names, sample_id)
-        mask, values = 0, []
-        for place, (name, encoding) in enumerate(self._columns):
-            if place == self.layout.mask:
-                values.append(b"")  # known in the end
-            elif self.layout.mask is not None and sample[name] is None and _may_be_null(encoding):
-                mask |= 1 << self.layout.bit_of(place)
-                values.append(stand_in(encoding))
-            else:
-                values.append(encode_value(encoding, sample[name], name, sample_id))
         if self.layout.mask is not None:
-            values[self.layout.mask] = mask.to_bytes(self.layout.encodings[self.layout.mask].size or 0, "little")
-        sizes = [
-            len(value) for value, (_, encoding) in zip(values, self._columns, strict=True) if encoding.size is None
-        ]
+            values = self._encode_with_mask(sample, sample_id, self.layout.mask)
+        else:
+            try:
+                values = [encode(sample[name]) for name, encode in self._encoders]
+            except (TypeError, ValueError):  # once more, to tell which column it is
+                values = [encode_value(encoding, sample[name], name, sample_id) for name, encoding in self._columns]
+        sizes = [len(values[place]) for place in self._varying]
         try:
             return b"".join([self._sizes.pack(*sizes), *values])
         except struct.error:
             raise WriteError(
                 f"sample {sample_id}: every value must be below 4 GiB, got values of {sizes} bytes; split the sample"
             ) from None
+
+    def _encode_with_mask(self, sample: Mapping[str, Any], sample_id: int, place_of_mask: int) -> list[bytes]:
+        mask, values = 0, []
+        for place, (name, encoding) in enumerate(self._columns):
+            if place == place_of_mask:
+                values.append(b"")  # known in the end
+            elif sample[name] is None and _may_be_null(encoding):
+                mask |= 1 << self.layout.bit_of(place)
+                values.append(stand_in(encoding))
+            else:
+                values.append(encode_value(encoding, sample[name], name, sample_id))
+        values[place_of_mask] = mask.to_bytes(self.layout.encodings[place_of_mask].size or 0, "little")
+        return values
 
     def limited_bytes(self, num_samples: int, body_bytes: int) -> int:
         """Return the size of the shard."""
@@ -184,7 +198,7 @@ def encode_value(encoding: Encoding, value: Any, name: str, sample_id: int) -> b
 
 def check_keys(sample: Mapping[str, Any], names: frozenset[str], sample_id: int) -> None:
     """Refuse a sample that is no mapping of exactly the columns."""
-    if not isinstance(sample, Mapping):
+    if type(sample) is not dict and not isinstance(sample, Mapping):
         raise WriteError(f"sample {sample_id}: must be a dict of column and value, got {type(sample).__name__}")
     if sample.keys() == names:
         return
