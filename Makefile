@@ -1,5 +1,6 @@
 # make demo    the main job on real data, on a fresh machine
 # make test    all tests, on the newest `datasets` and on 4.8.4
+# make test-clusters    those of Spark and Ray, which `make test` leaves out
 # make lint    ruff and mypy
 # make clean   remove what these made
 
@@ -7,6 +8,10 @@ PYTHON ?= python3
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 NEW = .venv
 OLD = .venv-datasets4
+CLUSTERS = .venv-clusters
+# Ray listens on all interfaces: its tests run where there is none but loopback, and are skipped where that cannot be.
+ALONE = unshare --net --map-root-user
+TEST_CLUSTERS = $(CLUSTERS)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) tests/clusters
 # What depends on `datasets`: tested again with the release that axolotl pins.
 TESTS_OF_DATASETS = tests/hf tests/conformance tests/engine
 # Servers that tests start and no package of pip brings: Azurite comes by npm, where there is npm.
@@ -14,7 +19,7 @@ SERVERS = .servers
 SOURCES = hf_mds builders tests demo benchmarks notebooks
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-clusters lint clean
 
 demo: $(NEW)/.ready-demo
 	$(NEW)/bin/python demo/demo.py
@@ -30,15 +35,20 @@ test: $(NEW)/.ready-test $(OLD)/.ready-test $(SERVERS)/.ready
 	done; \
 	exit $$status
 
+test-clusters: $(CLUSTERS)/.ready-test
+	@if $(ALONE) ip link set lo up 2>/dev/null; then \
+		$(ALONE) sh -c 'ip link set lo up; exec "$$@"' sh $(TEST_CLUSTERS); \
+	else $(TEST_CLUSTERS); fi
+
 lint: $(NEW)/.ready-test
 	$(NEW)/bin/ruff check $(SOURCES)
 	$(NEW)/bin/ruff format --check $(SOURCES)
 	$(NEW)/bin/mypy
 
 clean:
-	rm -rf $(NEW) $(OLD) $(SERVERS) demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(SERVERS) demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(NEW)/bin/python $(OLD)/bin/python:
+$(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python:
 	$(PYTHON) -m venv $(@D:/bin=)
 
 $(NEW)/.ready-demo: setup.cfg constraints.txt | $(NEW)/bin/python
@@ -51,6 +61,10 @@ $(NEW)/.ready-test: setup.cfg constraints.txt | $(NEW)/bin/python
 
 $(OLD)/.ready-test: setup.cfg constraints.txt | $(OLD)/bin/python
 	$(OLD)/$(PIP_INSTALL) --editable '.[test]' datasets==4.8.4
+	@touch $@
+
+$(CLUSTERS)/.ready-test: setup.cfg constraints.txt | $(CLUSTERS)/bin/python
+	$(CLUSTERS)/$(PIP_INSTALL) --editable '.[test-clusters]'
 	@touch $@
 
 $(SERVERS)/.ready: Makefile

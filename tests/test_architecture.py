@@ -19,7 +19,7 @@ LAYERS = {
     "engine": 3,
     "filesystem": 4, "simulate": 4,
     "hf": 5, "config": 5,
-    "builders": 6, "train": 6,
+    "builders": 6, "ray": 6, "spark": 6, "train": 6,
     "cli": 7,
     "autoload": 8, "": 9,  # the package itself: it hands out names of all the others
 }  # fmt: skip

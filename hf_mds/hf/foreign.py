@@ -1,0 +1,94 @@
+"""Tables of other systems (Spark, Ray) as tables of `datasets`, so that all are stored by the one table of features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import datasets
+import pyarrow as pa
+
+from hf_mds.hf.casts import ARRAY_FEATURES
+from hf_mds.hf.layout import Layout, chosen_columns, plan_layout
+from hf_mds.hf.storing import feature_type
+
+__all__ = ["array_feature", "plan_for_schema", "stored_batches", "without_maps"]
+
+
+def plan_for_schema(
+    schema: pa.Schema,
+    columns: Sequence[str] | Mapping[str, str | None] | None = None,
+    features: Mapping[str, Any] | None = None,
+) -> Layout:
+    """Return how tables of a schema are stored, of which no values have been seen.
+
+    Args:
+        schema: Of the tables. A map is a list of {"key", "value"}.
+        columns: The columns to store, by default all; or their encodings, None for the usual one.
+        features: What columns are, where that says more than their Arrow types: Image(), ClassLabel(...).
+
+    Raises:
+        TypeError, ValueError: If a column cannot be stored, or there is none of a name that is given.
+    """
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError(f"columns must have names of their own, got {schema.names}; rename some")
+    chosen = chosen_columns(columns) or dict.fromkeys(schema.names)
+    for what, names in (("columns", chosen), ("features", features or {})):
+        strangers = [name for name in names if name not in schema.names]
+        if strangers:
+            raise ValueError(f"{what} must be among {schema.names}, got {strangers[0]!r}")
+    known = {name: (features or {}).get(name) or _feature_of(schema.field(name)) for name in chosen}
+    look = {name: pa.chunked_array([], feature_type(feature)) for name, feature in known.items()}
+    return plan_layout(datasets.Features(known), chosen, look, is_whole=False)
+
+
+def _feature_of(field: pa.Field) -> Any:
+    plain = pa.schema([pa.field(field.name, without_maps(field.type))])
+    try:
+        return datasets.Features.from_arrow_schema(plain)[field.name]
+    except (ValueError, TypeError) as error:
+        raise TypeError(
+            f"column {field.name!r}: its type must have a feature of datasets, got {field.type}: {error}; "
+            "leave it out with columns=, or cast it first"
+        ) from error
+
+
+def array_feature(dtype: str, shape: tuple[int, ...] | None) -> Any:
+    """Return the feature of arrays of one shape; or, if it is None, of arrays of one dimension and any length."""
+    value = datasets.Value(dtype)
+    if shape is None:
+        return datasets.List(value)
+    if len(shape) in ARRAY_FEATURES:
+        return ARRAY_FEATURES[len(shape)](shape=shape, dtype=dtype)
+    for length in reversed(shape):
+        value = datasets.List(value, length=length)
+    return value
+
+
+def without_maps(type_: pa.DataType) -> pa.DataType:
+    """Return a type with lists of {"key", "value"} for the maps in it; Arrow casts the one to the other."""
+    if pa.types.is_map(type_):
+        entry = pa.struct([("key", without_maps(type_.key_type)), ("value", without_maps(type_.item_type))])
+        return pa.list_(entry)
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(without_maps(field.type)) for field in type_])
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(without_maps(type_.value_type), type_.list_size)
+    if pa.types.is_large_list(type_):
+        return pa.large_list(without_maps(type_.value_type))
+    return pa.list_(without_maps(type_.value_type)) if pa.types.is_list(type_) else type_
+
+
+def stored_batches(layout: Layout, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Yield the MDS columns of tables, for `MDSWriter.write_batch`.
+
+    Raises:
+        WriteError: If a value cannot be stored; names the sample by its number among all, and the column.
+    """
+    first = 0
+    for table in tables:
+        plain = pa.table(
+            {name: table.column(name).cast(without_maps(table.schema.field(name).type)) for name in layout.storages}
+        )
+        yield layout.store(plain, first)
+        first += len(table)
