@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow
+import pyarrow.dataset
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
@@ -26,6 +28,8 @@ from hf_mds.engine.uploads import Uploads
 from hf_mds.errors import IntegrityError, StorageError
 from hf_mds.format.index import Index
 from hf_mds.hf.card import SplitCard, check_features, updated_card
+from hf_mds.hf.convert import to_mds
+from hf_mds.hf.layout import stored_features
 from hf_mds.hf.loading import open_source
 from hf_mds.hf.register import splits_of
 from hf_mds.hf.repository import Repository, StoredFile, pause
@@ -67,8 +71,7 @@ def push_to_hub(  # noqa: PLR0913 - what `datasets.Dataset.push_to_hub` takes, a
 
     Args:
         source: A folder in MDS (a path or URL), of one dataset or with a folder a split. Or a dataset that is converted
-            on the way, a few shards at a time on the disk: a Dataset, IterableDataset, pyarrow.Table, or one of them a
-            split, as in a DatasetDict.
+            on the way, a few shards at a time on the disk: whatever `to_mds` takes.
         repo_id: "me/corpus-mds"; created if it is not there.
         config_name: Name of the config.
         split: Name of the split; by default that of the source, or "train". Of several, the one to push.
@@ -156,12 +159,45 @@ class _Folder:
         upload.commit(self._index)
 
 
+class _Converted:
+    """A dataset that becomes MDS on the way, as a source of a split."""
+
+    def __init__(self, dataset: Any, conversion: Mapping[str, Any]) -> None:
+        unknown = sorted(conversion.keys() - _CONVERSION)
+        if unknown:
+            raise TypeError(f"options must be among {', '.join(sorted(_CONVERSION))}, got {unknown[0]}")
+        if not isinstance(dataset, _CONVERTIBLE):
+            raise TypeError(f"source must be a folder in MDS, or a dataset to convert, got {type(dataset).__name__}")
+        self._dataset, self._conversion = dataset, conversion
+        knows = not conversion.get("columns") and isinstance(dataset, _CONVERTIBLE[:2])
+        self.features: datasets.Features | None = dataset.features if knows else None
+
+    def upload(self, upload: SplitUpload, options: Mapping[str, Any]) -> None:
+        index = to_mds(self._dataset, upload, **self._conversion, **options)
+        assert isinstance(index, Index)
+        if not index.num_samples:
+            raise ValueError(f"{upload.describe()}: a dataset must hold one sample at least, got none")
+        self.features = stored_features(index, upload.describe())
+
+
+_CONVERTIBLE = (
+    datasets.Dataset,
+    datasets.IterableDataset,
+    pyarrow.Table,
+    pyarrow.RecordBatchReader,
+    pyarrow.dataset.Dataset,
+)
+_CONVERSION = frozenset({"columns", "compression", "hashes", "size_limit", "num_proc"})
+
+
 def _sources_of(
     source: Any, split: str | None, storage_options: Mapping[str, Any] | None, conversion: Mapping[str, Any]
-) -> dict[str, _Folder]:
+) -> dict[str, _Folder] | dict[str, _Converted]:
     """Return the splits to push, by name; all that can be seen to be wrong with them is raised here."""
     if not isinstance(source, (str, os.PathLike)):
-        raise TypeError(f"source must be a folder or a dataset, got {type(source).__name__}")
+        own = str(getattr(source, "split", None) or "train")
+        found = source if isinstance(source, Mapping) else {own: source}
+        return {name: _Converted(one, conversion) for name, one in _chosen(found, split).items()}
     if conversion:
         raise TypeError(f"{', '.join(conversion)} must be given for datasets that are converted alone, got a folder")
     folder = Remote(os.fspath(source).removesuffix(f"/{INDEX}"), storage_options)

@@ -1,16 +1,29 @@
-"""hf:// with as few requests as a dataset needs: the client of the Hub lists a file's whole folder to tell its size."""
+"""hf:// with as few requests as a dataset needs, and through Xet where the Hub keeps files there.
+
+The Hub's own filesystem lists a file's whole folder to tell its size.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import posixpath
 import re
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, HfFileSystem, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.file_download import xet_get
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils._headers import build_hf_headers
+from huggingface_hub.utils._runtime import is_xet_available
+
+from hf_mds.storage.redact import redact_text
 
 __all__ = ["HubFileSystem"]
+
+_log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -28,6 +41,8 @@ class HubFileSystem(HfFileSystem):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._pinned: dict[str, dict[str, Any]] = {}
+        self._without_xet: set[str] = set()
+        """Files that did not come through Xet, and are asked for by HTTP."""
 
     def _repo_and_revision_exist(self, repo_type: str, repo_id: str, revision: str | None) -> Any:
         """Believe it: else each look asks for the names of all files of the repository first."""
@@ -109,12 +124,68 @@ class HubFileSystem(HfFileSystem):
             return bytes(file.read(end - start))
 
     def get_file(self, rpath: str, lpath: str, callback: Any = None, **kwargs: Any) -> None:  # type: ignore[override]
-        """Copy a file here, in one request; the callback is told of bytes as they come."""
+        """Copy a file here; the callback is told of bytes as they come.
+
+        What the Hub keeps in Xet comes through the Hub's own client of it, straight to `lpath` and nowhere else: many
+        ranges at a time, each tried again by itself. Anything else comes in one request.
+        """
+        bar = _Bar(callback)
+        if self._get_through_xet(rpath, lpath, bar):
+            return
         with self.open(rpath, "rb", block_size=0, **kwargs) as source, open(lpath, "wb") as sink:
             while chunk := source.read(_CHUNK_BYTES):
                 sink.write(chunk)
-                if callback is not None:
-                    callback.relative_update(len(chunk))
+                bar.update(len(chunk))
+
+    def _get_through_xet(self, rpath: str, lpath: str, bar: _Bar) -> bool:
+        """Return whether the file came; where it is in Xet but does not come, the next attempt asks by HTTP."""
+        if not is_xet_available() or rpath in self._without_xet:
+            return False
+        found = get_hf_file_metadata(self.url(rpath), token=self.token, endpoint=self.endpoint)
+        if found.xet_file_data is None or not _may_use_xet():
+            return False
+        self._without_xet.add(rpath)  # until it is here, so also if the call stalls and is left behind
+        try:
+            xet_get(
+                incomplete_path=Path(lpath),
+                xet_file_data=found.xet_file_data,
+                headers=build_hf_headers(token=self.token),
+                expected_size=found.size,
+                _tqdm_bar=bar,  # type: ignore[arg-type]
+            )
+        except Exception as error:
+            Path(lpath).unlink(missing_ok=True)  # its parts are written in no order that a range could go on from
+            _log.warning("%s: does not come through Xet, and is asked for by HTTP (%s)", rpath, redact_text(str(error)))
+            raise
+        self._without_xet.discard(rpath)
+        return True
+
+
+_xet_processes: list[int] = []
+
+
+def _may_use_xet() -> bool:
+    """Whether no process that this one was forked from has used Xet: its threads are not here, and may be missed."""
+    if not _xet_processes:
+        _xet_processes.append(os.getpid())
+    return _xet_processes == [os.getpid()]
+
+
+class _Bar:
+    """What a client of the Hub takes for a progress bar; tells a callback of fsspec."""
+
+    def __init__(self, callback: Any) -> None:
+        self.total, self._callback = 0, callback
+
+    def update(self, num_bytes: float) -> None:
+        if self._callback is not None:
+            self._callback.relative_update(int(num_bytes))
+
+    def refresh(self) -> None:
+        """Show nothing."""
+
+    def set_postfix_str(self, *args: Any, **kwargs: Any) -> None:
+        """Show nothing."""
 
 
 def _is_in_repository(resolved: Any) -> bool:

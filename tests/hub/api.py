@@ -120,7 +120,7 @@ class Hub:
         if what == "branch":
             return pushing.branch(self, repository, revision, request)
         if what in ("xet-read-token", "xet-write-token"):
-            return self.xet_token(request, what.split("-")[1])
+            return self.xet_token(request, what.split("-")[1], revision)
         sha, tree = self.tree_of(repository, revision)
         if what in ("", "revision"):
             siblings = [{"rfilename": path} for path in sorted(tree.files)]
@@ -131,7 +131,7 @@ class Hub:
         if what == "tree":
             return self.page(tree, path, request)
         if what == "preupload":
-            return pushing.preupload(self, tree, request)
+            return pushing.preupload(self, tree, revision, request)
         if what == "commit":
             return pushing.commit(self, repository, revision, request)
         return refused(404, "NotFound", "no such page")
@@ -185,11 +185,11 @@ class Hub:
             headers |= {"X-Xet-Hash": file.xet_hash, "Link": f'<{token}>; rel="xet-auth"'}
         return Answer(302, {**headers, "Location": f"{self.cdn}/{file.sha256}/{path}"})
 
-    def xet_token(self, request: Request, scope: str) -> Answer:
+    def xet_token(self, request: Request, scope: str, revision: str) -> Answer:
         if not self.xet:
             return Answer(404)
         if scope == "write":
-            self.rights(request, "read" if "create_pr" in request.query else "write", "you may not write here")
+            self.rights(request, pushing.needed(revision, request), "you may not write here")
         url, token, expires = f"{self.cdn}/cas", f"xet-{scope}", int(time.time()) + 3600
         headers = {"X-Xet-Cas-Url": url, "X-Xet-Access-Token": token, "X-Xet-Token-Expiration": str(expires)}
         return as_json({"casUrl": url, "accessToken": token, "exp": expires}, headers)

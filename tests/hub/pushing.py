@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _OWNER = "me"
 
 
+def needed(revision: str, request: Request) -> str:
+    """Return the right that a change of a branch asks for: pull requests are open to everybody."""
+    return "read" if "create_pr" in request.query or revision.startswith("refs/pr/") else "write"
+
+
 def create(hub: Hub, request: Request) -> Answer:
     """Create a repository, with a first commit as the Hub makes one."""
     hub.rights(request, "write", "you don't have the rights to create a dataset")
@@ -55,9 +60,9 @@ def validate(request: Request) -> Answer:
     return as_json({"errors": [], "warnings": []})
 
 
-def preupload(hub: Hub, tree: Tree, request: Request) -> Answer:
+def preupload(hub: Hub, tree: Tree, revision: str, request: Request) -> Answer:
     """Say how each of some files is to be uploaded."""
-    hub.rights(request, "read" if "create_pr" in request.query else "write", "you may not write here")
+    hub.rights(request, needed(revision, request), "you may not write here")
     asked = request.json["files"]
     if len(asked) > 256:
         return refused(413, "", "too many files")
@@ -77,7 +82,7 @@ def preupload(hub: Hub, tree: Tree, request: Request) -> Answer:
 
 def batch(hub: Hub, repository: Repository, request: Request) -> Answer:
     """Say where LFS files are to be put."""
-    hub.rights(request, "write" if "ref" in request.json else "read", "you may not write here")
+    hub.rights(request, needed(request.json.get("ref", {}).get("name", "refs/pr/"), request), "you may not write here")
     objects = []
     for file in request.json["objects"]:
         oid, size = file["oid"], file["size"]
@@ -123,7 +128,7 @@ def verify(hub: Hub, request: Request) -> Answer:
 def commit(hub: Hub, repository: Repository, revision: str, request: Request) -> Answer:
     """Change files of a branch, or of a new pull request, all at once."""
     to_new = "create_pr" in request.query
-    hub.rights(request, "read" if to_new else "write", "you may not write here")
+    hub.rights(request, needed(revision, request), "you may not write here")
     head, *changes = [json.loads(line) for line in request.body.splitlines()]
     with hub.lock:
         sha, tree = hub.tree_of(repository, revision)
