@@ -1,6 +1,7 @@
 # make demo    the main job on real data, on a fresh machine
 # make test    all tests, on the newest `datasets` and on 4.8.4
 # make test-clusters    those of Spark and Ray, which `make test` leaves out
+# make bench   our reading and writing beside other systems' (benchmarks/README.md); installs them: some GB
 # make lint    ruff and mypy
 # make clean   remove what these made
 
@@ -19,7 +20,7 @@ SERVERS = .servers
 SOURCES = hf_mds builders tests demo benchmarks notebooks
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test test-clusters lint clean
+.PHONY: demo test test-clusters bench lint clean
 
 demo: $(NEW)/.ready-demo
 	$(NEW)/bin/python demo/demo.py
@@ -40,19 +41,26 @@ test-clusters: $(CLUSTERS)/.ready-test
 		$(ALONE) sh -c 'ip link set lo up; exec "$$@"' sh $(TEST_CLUSTERS); \
 	else $(TEST_CLUSTERS); fi
 
+bench: $(NEW)/.ready-bench
+	$(NEW)/bin/python benchmarks/run.py $(BENCH_ARGS)
+
 lint: $(NEW)/.ready-test
 	$(NEW)/bin/ruff check $(SOURCES)
 	$(NEW)/bin/ruff format --check $(SOURCES)
 	$(NEW)/bin/mypy
 
 clean:
-	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(SERVERS) demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(SERVERS) .venv-peers benchmarks/data demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python:
 	$(PYTHON) -m venv $(@D:/bin=)
 
 $(NEW)/.ready-demo: setup.cfg constraints.txt | $(NEW)/bin/python
 	$(NEW)/$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(NEW)/.ready-bench: setup.cfg constraints.txt | $(NEW)/bin/python
+	$(NEW)/$(PIP_INSTALL) --editable '.[images]'
 	@touch $@
 
 $(NEW)/.ready-test: setup.cfg constraints.txt | $(NEW)/bin/python
