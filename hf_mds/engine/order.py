@@ -21,6 +21,7 @@ from hf_mds.errors import ResumeError
 from hf_mds.plan import EpochPlan, EpochSpec, World, plan_epoch
 from hf_mds.plan.mixing import plan_mix
 from hf_mds.plan.partition import plan_partition
+from hf_mds.plan.permutation import TableStore
 
 __all__ = ["Ids", "View", "Window", "end_of_epoch", "read_ids"]
 
@@ -178,7 +179,16 @@ class Ids:
 _AHEAD_IDS = 1 << 15
 
 
-def read_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int, skip: int = 0) -> Ids:
+def read_ids(
+    spec: EpochSpec,
+    view: View,
+    window: Window,
+    epoch: int,
+    sample_in_epoch: int,
+    skip: int = 0,
+    *,
+    store: TableStore | None = None,
+) -> Ids:
     """Return the ids that a view reads, from a position in an epoch to the end of the window.
 
     Args:
@@ -188,6 +198,7 @@ def read_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_
         epoch: The epoch's number.
         sample_in_epoch: Samples that all ranks have read before.
         skip: Samples of the view to leave out after that.
+        store: Where tables of large shuffles are kept.
 
     Returns:
         Ids in the order of reading; batches of `spec.batch_size`, only the last of them may be short.
@@ -195,15 +206,17 @@ def read_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_
     if sample_in_epoch >= end_of_epoch(spec, view):
         return _view_ids(spec, replace(view, parts=()), Window(0, 0), epoch, 0)
     make = _view_ids_again if view.parts else _view_ids
-    ids = make(spec, replace(view, parts=()), window, epoch, sample_in_epoch)
+    ids = make(spec, replace(view, parts=()), window, epoch, sample_in_epoch, store)
     for part, count in view.parts:
         ids = ids.part(len(ids) * part // count, len(ids) * (part + 1) // count)
     return ids.part(skip)
 
 
-def _view_ids(spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int) -> Ids:
+def _view_ids(
+    spec: EpochSpec, view: View, window: Window, epoch: int, sample_in_epoch: int, store: TableStore | None = None
+) -> Ids:
     world = view.world
-    plan = plan_epoch(spec, world, epoch=epoch, sample_in_epoch=sample_in_epoch)
+    plan = plan_epoch(spec, world, epoch=epoch, sample_in_epoch=sample_in_epoch, store=store)
     return Ids(plan, (*world.place(view.rank), view.worker), window)
 
 

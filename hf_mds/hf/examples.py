@@ -22,6 +22,7 @@ import pyarrow as pa
 from datasets import iterable_dataset
 
 from hf_mds.engine.order import View, Window, end_of_epoch, read_ids
+from hf_mds.engine.plan_tables import PlanTables
 from hf_mds.engine.reader import Reader, ReadOptions
 from hf_mds.engine.share import Share, share_ids
 from hf_mds.engine.states import fresh_state, resume, run_spec
@@ -240,7 +241,8 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
             check_view(view, self.source.ranks)
             if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
                 _warn_of_batches(view)
-            ids = read_ids(spec, view, self.window, epoch, position, skip)
+            store = PlanTables(self.source.streams[0].cache)
+            ids = read_ids(spec, view, self.window, epoch, position, skip, store=store)
         if not len(ids):  # as most parts of a small dataset are
             return
         world = view.world

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from hf_mds.plan.batching import BATCHING_METHODS, Setting
 from hf_mds.plan.checks import check_int
 from hf_mds.plan.mixing import plan_mix
+from hf_mds.plan.permutation import TableStore
 from hf_mds.plan.pool import Pool
 from hf_mds.plan.sampling import SAMPLING_METHODS, draw_streams
 from hf_mds.plan.shuffle import Shuffle
@@ -51,7 +52,9 @@ class EpochPlan:
         shape: (nodes, ranks a node, workers a rank, batches a worker, samples a batch).
     """
 
-    def __init__(self, spec: EpochSpec, world: World, *, epoch: int, sample_in_epoch: int) -> None:
+    def __init__(
+        self, spec: EpochSpec, world: World, *, epoch: int, sample_in_epoch: int, store: TableStore | None = None
+    ) -> None:
         self.spec, self.world, self.epoch, self.sample_in_epoch = spec, world, epoch, sample_in_epoch
         mix = plan_mix(spec.streams, spec.epoch_size, spec.shuffle_seed)
         self.choose_per_stream = mix.choose
@@ -69,7 +72,7 @@ class EpochPlan:
                 seed=balanced if spec.shuffle else spec.shuffle_seed,
             )
         )
-        self._pools = self._plan_pools(mix.proportions)
+        self._pools = self._plan_pools(mix.proportions, store)
         batches = self._layout.num_rows // world.workers_per_rank
         self.shape = (world.num_nodes, world.ranks_per_node, world.workers_per_rank, batches, spec.batch_size)
         self._prepared: tuple[int, int] | None = None
@@ -185,7 +188,7 @@ class EpochPlan:
         self._prepared = None
         return ids
 
-    def _plan_pools(self, proportions: NDArray[np.float64]) -> tuple[Pool, ...]:
+    def _plan_pools(self, proportions: NDArray[np.float64], store: TableStore | None) -> tuple[Pool, ...]:
         """Describe the pools that the layout's partitions are of."""
         spec, choose = self.spec, self.choose_per_stream
         nodes, block = spec.canonical_nodes(self.world), spec.block_size(self.world)
@@ -208,7 +211,7 @@ class EpochPlan:
             shuffle = Shuffle(spec.shuffle_algo, nodes, spec.shuffle_seed, self.epoch, size) if spec.shuffle else None
             if shuffle is not None:
                 shuffle.check(partition.num_samples, least_block=int(spec.batching_method == "device_per_stream"))
-            pools.append(Pool(partition, shuffle, draw))
+            pools.append(Pool(partition, shuffle, draw, store))
         return tuple(pools)
 
     def _check_place(self, *place: int) -> None:
@@ -250,7 +253,9 @@ def _chunks(table: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         yield table[start : start + num_rows]
 
 
-def plan_epoch(spec: EpochSpec, world: World, epoch: int = 0, sample_in_epoch: int = 0) -> EpochPlan:
+def plan_epoch(
+    spec: EpochSpec, world: World, epoch: int = 0, sample_in_epoch: int = 0, *, store: TableStore | None = None
+) -> EpochPlan:
     """Plan the rest of an epoch: checks everything, computes no ids yet.
 
     Args:
@@ -258,10 +263,11 @@ def plan_epoch(spec: EpochSpec, world: World, epoch: int = 0, sample_in_epoch: i
         world: The processes among which the samples are dealt.
         epoch: Number of the epoch, from 0.
         sample_in_epoch: Samples of the epoch that all ranks together have seen, a replicated sample counted once.
+        store: Where tables of large shuffles are kept; without one each plan makes its own.
 
     Raises:
         ValueError: If spec, world and samples seen do not fit each other.
     """
     epoch = check_int(epoch, "plan_epoch: epoch", minimum=0)
     sample_in_epoch = check_int(sample_in_epoch, "plan_epoch: sample_in_epoch", minimum=0)
-    return EpochPlan(spec, world.distinct, epoch=epoch, sample_in_epoch=sample_in_epoch)
+    return EpochPlan(spec, world.distinct, epoch=epoch, sample_in_epoch=sample_in_epoch, store=store)

@@ -5,6 +5,7 @@ The bounds of the nodes are those of the order's specification, "Shuffles" and "
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from hf_mds.plan.sampling import small_dtype
 
-__all__ = ["Permutation", "PermutationTable", "node_starts", "nodes_of"]
+__all__ = ["Permutation", "PermutationTable", "TableStore", "node_starts", "nodes_of"]
 
 
 def node_starts(num_samples: int, num_canonical_nodes: int) -> NDArray[np.int64]:
@@ -28,6 +29,27 @@ class Permutation(Protocol):
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what the shuffle puts at some positions, all of them on nodes that are here."""
+
+
+class TableStore(Protocol):
+    """Where tables that took long to make are kept, for all processes of a machine."""
+
+    def get(
+        self,
+        name: str,
+        *,
+        dtype: np.dtype[np.signedinteger],
+        length: int,
+        make: Callable[[], NDArray[np.signedinteger]],
+    ) -> NDArray[np.signedinteger]:
+        """Return a table, which is made if it is not there.
+
+        Args:
+            name: A digest of all that its values depend on.
+            dtype: Of the values.
+            length: How many there are.
+            make: Returns the values, of shape (length,).
+        """
 
 
 class PermutationTable:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hf_mds.lazy import cached_property
 from hf_mds.plan.partition import Partition
-from hf_mds.plan.permutation import Permutation, node_starts, nodes_of
+from hf_mds.plan.permutation import Permutation, TableStore, node_starts, nodes_of
 from hf_mds.plan.sampling import Draw
 from hf_mds.plan.shuffle import Shuffle
 
@@ -22,15 +22,18 @@ class Pool:
     What it draws is computed when it is first needed; what it shuffles, when `prepare` says so.
     """
 
-    def __init__(self, partition: Partition, shuffle: Shuffle | None, draw: Callable[[], Draw]) -> None:
+    def __init__(
+        self, partition: Partition, shuffle: Shuffle | None, draw: Callable[[], Draw], store: TableStore | None = None
+    ) -> None:
         """Describe a pool; computes nothing.
 
         Args:
             partition: Deals the pool's samples to its slots.
             shuffle: Permutes them; None leaves them in the order of their shards.
             draw: Draws them.
+            store: Where tables of large shuffles are kept.
         """
-        self._partition, self._shuffle, self._draw = partition, shuffle, draw
+        self._partition, self._shuffle, self._draw, self._store = partition, shuffle, draw, store
         self._permutation: Permutation | None = None
 
     @cached_property
@@ -61,7 +64,7 @@ class Pool:
         """Shuffle some canonical nodes, unless they are; those of earlier calls are forgotten."""
         if self._shuffle is not None and (self._permutation is None or not self._permutation.covers(nodes)):
             self.forget()  # before memory is taken for the next
-            self._permutation = self._shuffle.permute(self._drawn.unit_sizes, nodes)
+            self._permutation = self._shuffle.permute(self._drawn.unit_sizes, nodes, self._store)
 
     def forget(self) -> None:
         """Give back the memory that `prepare` took."""

@@ -12,6 +12,7 @@ the last one wanted cost nothing.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +22,13 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from hf_mds.plan.feistel import FeistelPermutation
-from hf_mds.plan.permutation import Permutation, PermutationTable, node_starts, nodes_of
+from hf_mds.plan.permutation import Permutation, PermutationTable, TableStore, node_starts, nodes_of
 from hf_mds.plan.spans import Spans, lay_out, positions_of, shuffle_order, shuffle_spans
 
-__all__ = ["SHUFFLE_ALGOS", "Shuffle"]
+__all__ = ["KEPT_FROM_SAMPLES", "SHUFFLE_ALGOS", "Shuffle"]
+
+KEPT_FROM_SAMPLES = 1 << 24
+"""Shuffles of fewer samples are quicker made again than kept."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,17 @@ class Shuffle:
                 f"{least_block} or more with shuffle_algo {self.algo!r}, got {self.block_size}; raise it"
             )
 
-    def permute(self, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64]) -> Permutation:
+    def permute(
+        self, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64], store: TableStore | None = None
+    ) -> Permutation:
         """Return the shuffle's part on some canonical nodes.
 
         Args:
             unit_sizes: Samples of each unit, of shape (units,), each 1 or more.
             nodes: The canonical nodes wanted.
+            store: Where large tables are kept.
         """
-        return SHUFFLE_ALGOS[self.algo](self, unit_sizes, nodes)
+        return SHUFFLE_ALGOS[self.algo](self, unit_sizes, nodes, store)
 
     @property
     def knows_nodes(self) -> bool:
@@ -229,23 +236,45 @@ def _shuffle_units(deck: _Deck, unit_sizes: NDArray[np.int64], order: NDArray[np
 Fill = Callable[[Shuffle, NDArray[np.int64], PermutationTable], None]
 
 
-def _table(fill: Fill, shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64]) -> Permutation:
+def _table(
+    fill: Fill, shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64], store: TableStore | None
+) -> Permutation:
     """Permute the positions of some nodes into a table."""
     wanted = nodes if shuffle.knows_nodes else np.arange(shuffle.num_canonical_nodes)
     out = PermutationTable(shuffle.starts(unit_sizes), wanted)
-    if len(unit_sizes) and len(out.nodes):
+
+    def make() -> NDArray[np.signedinteger]:
         fill(shuffle, unit_sizes, out)
+        return out.values
+
+    if len(unit_sizes) and len(out.nodes):
+        if store is None or out.starts[-1] < KEPT_FROM_SAMPLES:
+            make()
+        else:
+            name = _digest(shuffle, unit_sizes, out.nodes)
+            out.values = store.get(name, dtype=out.values.dtype, length=len(out.values), make=make)
     return out
 
 
-def _feistel(shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64]) -> Permutation:
+def _digest(shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64]) -> str:
+    """Return a name for the table of some nodes: of all that its values depend on."""
+    digest = hashlib.sha256(repr(shuffle).encode())
+    for array in (unit_sizes, nodes):
+        digest.update(np.ascontiguousarray(array, "<i8"))
+        digest.update(b";")
+    return digest.hexdigest()
+
+
+def _feistel(
+    shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.int64], store: TableStore | None
+) -> Permutation:
     """Shards in random order, then all samples of blocks of random size permuted by a formula; every node at once."""
     starts, random = shuffle.starts(unit_sizes), np.random.default_rng(shuffle.seed + shuffle.epoch)
     spans = shuffle_spans(unit_sizes, starts, seed=shuffle.seed, random=random)
     return FeistelPermutation(spans, starts, block_size=shuffle.block_size, seed=shuffle.seed, epoch=shuffle.epoch)
 
 
-SHUFFLE_ALGOS: dict[str, Callable[[Shuffle, NDArray[np.int64], NDArray[np.int64]], Permutation]] = {
+SHUFFLE_ALGOS: dict[str, Callable[[Shuffle, NDArray[np.int64], NDArray[np.int64], TableStore | None], Permutation]] = {
     "feistel": _feistel,
     "naive": partial(_table, _naive),
     "py1br": partial(_table, _py1br),
