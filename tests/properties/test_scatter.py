@@ -20,7 +20,8 @@ from hf_mds.format.gather import arrow_type
 
 def column_of(encoding: Encoding, values: list[Any], chance: st.DataObject) -> pa.Array:
     """Return values, None for nulls, as a writer may be given them: of any of the types that are welcome."""
-    stored = [None if value is None else encoding.encode(value) for value in values]
+    are_null = [value is None and encoding.kind not in ("json", "pickle") for value in values]
+    stored = [None if is_null else encoding.encode(value) for value, is_null in zip(values, are_null, strict=True)]
     kind = arrow_type(encoding)
     if kind == pa.string():
         text = pa.array([None if data is None else data.decode() for data in stored], pa.string())
@@ -38,7 +39,7 @@ def column_of(encoding: Encoding, values: list[Any], chance: st.DataObject) -> p
     assert encoding.kind == "scalar"
     assert encoding.dtype is not None
     data = b"".join(bytes(encoding.size or 0) if value is None else value for value in stored)
-    return pa.array(np.frombuffer(data, encoding.dtype), kind, mask=np.array([value is None for value in values], bool))
+    return pa.array(np.frombuffer(data, encoding.dtype), kind, mask=np.array(are_null, bool))
 
 
 def files(folder: Path) -> dict[str, bytes]:
