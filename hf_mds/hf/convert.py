@@ -26,6 +26,8 @@ __all__ = ["to_mds"]
 _BATCH_BYTES = 16 << 20
 _FIRST_ROWS = 64
 _MOST_ROWS = 1 << 16
+_FEWEST_CHUNKS = 16
+"""Batches of fewer rows than one in so many of what they could have are not worth the copy that they save."""
 
 
 def to_mds(
@@ -145,18 +147,24 @@ class _Conversion:
             begin = min(skip, len(table))
             skip -= begin
             while begin < len(table):
-                batch = self._layout.store(table.slice(begin, rows), position + begin, where)
+                batch = self._layout.store(_chunk(table.slice(begin, rows)), position + begin, where)
                 yield batch
                 begin += len(batch)
-                rows = _next_rows(batch)
+                rows = _next_rows(batch, rows)
             position += len(table)
         return skip
 
 
-def _next_rows(batch: pa.RecordBatch) -> int:
-    """Return how many rows the next batch shall have, if they are as large as those of this one."""
+def _chunk(table: pa.Table) -> pa.Table:
+    """Return the beginning of a table that lies in one piece, if that is not too short: it need not be copied."""
+    lengths = [len(column.chunk(0)) for column in table.columns]
+    return table.slice(0, min(lengths)) if min(lengths) * _FEWEST_CHUNKS >= len(table) else table
+
+
+def _next_rows(batch: pa.RecordBatch, rows: int) -> int:
+    """Return how many rows the next batch may have, if they are as large as those of this one."""
     row_bytes = batch.nbytes / len(batch)
-    return max(1, min(int(_BATCH_BYTES / max(row_bytes, 1.0)), 8 * len(batch), _MOST_ROWS))
+    return max(1, min(int(_BATCH_BYTES / max(row_bytes, 1.0)), 8 * rows, _MOST_ROWS))
 
 
 def _bar(total: int | None, initial: int, *, show: bool) -> Any:

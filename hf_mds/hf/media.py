@@ -135,7 +135,7 @@ def from_image_lists(column: pa.Array, encoding: str, type_: pa.DataType) -> pa.
 def find_first_file(column: pa.ChunkedArray, feature: datasets.Image) -> bytes | None:
     """Return the bytes of the first file of a column, None if all are null."""
     for chunk in column.chunks:
-        valid = chunk.filter(chunk.is_valid())[:1]
-        if len(valid):
-            return embedded(valid, feature).field("bytes")[0].as_py()  # type: ignore[no-any-return]
+        first = pc.index(chunk.is_valid(), True).as_py()
+        if first >= 0:
+            return embedded(chunk.slice(first, 1), feature).field("bytes")[0].as_py()  # type: ignore[no-any-return]
     return None
