@@ -197,6 +197,11 @@ def check_view(view: View, ranks: tuple[int, ...] = ()) -> None:
             f"split_dataset_by_node: world_size must be {num_ranks}, the ranks of this run (or their data-parallel "
             f"part), got {view.num_ranks}; split once, with the ranks that there are"
         )
+    if view.replication > 1 and view.num_ranks != num_ranks:
+        raise ValueError(
+            f"split_dataset_by_node: world_size must be {num_ranks}, all ranks of this run, with replication given, "
+            f"got {view.num_ranks}; replicas are told apart by their ranks"
+        )
     if view.num_ranks == num_ranks and view.rank != (ranks[rank] if ranks else rank):
         raise ValueError(
             f"split_dataset_by_node: rank must be {rank}, this process's of {num_ranks}, got {view.rank}; "

@@ -129,6 +129,8 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         """Return whose part this is, the epoch, and the spec."""
         source, client = self.source, self.source.client
         view, epoch, seed = interpret(self.requests, worker_of_process(), source.replication)
+        if view.num_ranks == 1:
+            view = replace(view, replication=1)  # not split yet
         if source.ranks and view.num_ranks == len(source.ranks):
             view = replace(view, rank=source.ranks[view.rank])
         spec = source.began or source.spec
