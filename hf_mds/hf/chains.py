@@ -11,7 +11,7 @@ from datasets import iterable_dataset
 from hf_mds.engine.order import Window
 from hf_mds.hf.examples import MDSExamplesIterable
 
-__all__ = ["batched_by", "changes_count", "detached", "find_leaf", "keeps_order", "leaf_states", "with_leaf"]
+__all__ = ["batched_by", "changes_count", "detached", "find_leaf", "keeps_order", "leaf_states", "steps", "with_leaf"]
 
 
 def find_leaf(ex_iterable: Any) -> MDSExamplesIterable | None:
@@ -21,6 +21,13 @@ def find_leaf(ex_iterable: Any) -> MDSExamplesIterable | None:
         if ex_iterable is None:
             return None
     return ex_iterable
+
+
+def steps(ex_iterable: Any) -> set[str]:
+    """Return the names of the wrappers of a chain, and of what is below them."""
+    below = [ex_iterable.ex_iterable] if hasattr(ex_iterable, "ex_iterable") else []
+    below += getattr(ex_iterable, "ex_iterables", [])
+    return {type(ex_iterable).__name__}.union(*map(steps, below))
 
 
 def detached(ex_iterable: Any) -> Any:

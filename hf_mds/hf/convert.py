@@ -16,8 +16,8 @@ from hf_mds.engine.writer import MDSWriter
 from hf_mds.format.index import Index
 from hf_mds.format.shard import DEFAULT_SIZE_LIMIT
 from hf_mds.hf.layout import Layout, chosen_columns, plan_layout
+from hf_mds.hf.processes import Workers
 from hf_mds.hf.sources import Source, open_source
-from hf_mds.hf.workers import Workers
 from hf_mds.plan.checks import check_int
 from hf_mds.storage.urls import join_url
 

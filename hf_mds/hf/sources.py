@@ -13,6 +13,8 @@ import datasets
 import pyarrow as pa
 import pyarrow.dataset
 
+from hf_mds.hf.chains import steps
+
 __all__ = ["Source", "open_source"]
 
 _PIECE_BYTES = 64 << 20
@@ -138,7 +140,8 @@ class StreamSource:
         self.look: Mapping[str, pa.ChunkedArray] = {name: first.column(name) for name in names}
         self._stream = stream
         self._rows = _rows_of(first)
-        self.num_pieces = dataset.num_shards if _steps(dataset.state_dict()) <= _PIECEWISE else 1
+        is_piecewise = dataset._distributed is None and steps(dataset._ex_iterable) <= _PIECEWISE
+        self.num_pieces = dataset.num_shards if is_piecewise else 1
 
     def tables(self, piece: int) -> Iterator[pa.Table]:
         """Yield the batches of a shard."""
@@ -182,16 +185,6 @@ def _rows_of(table: pa.Table) -> int:
     """Return how many rows such as those of a table are one to be read at a time."""
     row_bytes = table.nbytes / max(1, len(table))
     return max(1, min(10_000, int(_TABLE_BYTES / max(row_bytes, 1.0))))
-
-
-def _steps(state: Any) -> set[str]:
-    """Return the steps that a stream goes through, as its state names them."""
-    if isinstance(state, list):
-        return set().union(*map(_steps, state))
-    if not isinstance(state, dict):
-        return set()
-    own = {state["type"]} if isinstance(state.get("type"), str) else set()
-    return own.union(*map(_steps, state.values()))
 
 
 def _checked(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import datasets.distributed
 import fsspec
 import pyarrow as pa
 import pyarrow.dataset
@@ -112,6 +113,8 @@ def test_steps_that_see_the_whole_stream_see_it(tmp_path: Path) -> None:
         stream.shuffle(seed=3, buffer_size=7),
         datasets.interleave_datasets([stream, stream]),
         datasets.concatenate_datasets([stream, stream.take(2)]),
+        datasets.distributed.split_dataset_by_node(stream, 1, 2),
+        datasets.distributed.split_dataset_by_node(stream, 1, 3),
     ]):  # fmt: skip
         for num_proc in (1, 2):
             out = tmp_path / f"{number}-{num_proc}"
