@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hf_mds.engine.writer import Out, SampleWriter, shard_options, write_options
+from hf_mds.engine.sample_writer import Out, SampleWriter, shard_options, write_options
 from hf_mds.format.lines import LineFormat
 
 __all__ = ["CSVWriter", "JSONWriter", "TSVWriter", "XSVWriter"]

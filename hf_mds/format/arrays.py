@@ -190,7 +190,7 @@ def _read_shapes(
 
 
 def flat_values(arrays: ArrayColumn, dtype: np.dtype[Any]) -> pa.Array:
-    """Return the values of all rows, which share a dtype, one after another: the gather of `gather`, over one buffer."""
+    """Return the values of all rows, which share a dtype, one after another, copied as `gather` does."""
     sizes = arrays.counts * dtype.itemsize
     type_, total = pa.from_numpy_dtype(dtype), int(arrays.counts.sum())
     if not total:

@@ -19,11 +19,12 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
-from hf_mds.engine import folder, journal, writer
+from hf_mds.engine import folder, journal, sample_writer
 from hf_mds.engine.line_writers import CSVWriter, JSONWriter, TSVWriter, XSVWriter
 from hf_mds.engine.writer import MDSWriter
 from hf_mds.errors import StorageError, WriteError
@@ -146,7 +147,7 @@ def test_on_python_310_the_note_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = MDSWriter(columns=COLUMNS, out=tmp_path / "new")
-    monkeypatch.setattr(writer.sys, "version_info", (3, 10, 0))
+    monkeypatch.setattr(sample_writer.sys, "version_info", (3, 10, 0))
     with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
         write_and_fail(made, SAMPLES[:1])
     assert "after 1 samples" in caplog.text
@@ -287,7 +288,7 @@ def test_a_killed_writer_leaves_no_index_and_no_lock(tmp_path: Path) -> None:
         "for n in range(50): made.write({'n': n})\n"
         "print('ready', flush=True); time.sleep(60)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(writer.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(sample_writer.__file__).parents[2])}
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "a")], stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -351,6 +352,24 @@ def test_a_sample_past_the_offsets_is_refused_before_a_byte_is_written(
         made.write(dict.fromkeys(columns, b"small"))
         made.finish()
         assert samples_per_shard(tmp_path / str(len(columns))) == [1]
+
+
+def test_batches_stay_within_the_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_builder, "MAX_SHARD_BYTES", 1024)
+    made = MDSWriter(columns={"t": "str"}, out=tmp_path, size_limit=None)
+    with pytest.raises(
+        WriteError, match=r"sample 1: a shard must be at most 1024 bytes .*with a sample of 1004; split"
+    ):
+        made.write_batch(pa.record_batch({"t": ["", "x" * 1000]}))
+    assert made.num_samples == 0
+    made.write_batch(pa.record_batch({"t": ["x" * 100] * 20}))
+    with pytest.raises(WriteError, match="sample 20: columns of a batch must be"):
+        made.write_batch(pa.record_batch({"u": ["x"]}))
+    made.finish()
+    assert (made.num_samples, sum(samples_per_shard(tmp_path))) == (20, 20)
+    assert max(path.stat().st_size for path in tmp_path.glob("*.mds")) <= 1024
+    with pytest.raises(WriteError, match="finished"):
+        made.write_batch(pa.record_batch({"t": ["x"]}))
 
 
 def test_lines_stay_within_the_offsets_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
