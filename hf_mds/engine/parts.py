@@ -155,7 +155,8 @@ class PartJob:
 
         Raises:
             ValueError: If two parts have the same number, or their columns differ.
-            StorageError: If a part is not there, or not as it was reported; there is no index then.
+            StorageError: If a part is not there, or not as it was reported, or somebody else has written a dataset
+                there meanwhile. The job has no index then.
         """
         ordered = sorted(parts, key=lambda part: part.number)
         numbers = [part.number for part in ordered]
@@ -166,6 +167,11 @@ class PartJob:
         merged = merge_indexes([(part.name, index) for part, index in zip(ordered, indexes, strict=True)])
         if extra is not None:
             merged = Index(merged.shards, extra)
+        if self._root.exists(INDEX):
+            raise StorageError(
+                f"{self._root.describe(INDEX)} must not be there before the job ends, got one: somebody else has "
+                "written a dataset there meanwhile; write to another folder"
+            )
         self._root.put_bytes(merged.to_json(merged=True).encode(), INDEX)
         self._try_to_remove(self._folders_of_job(keep=[part.name for part in ordered]))
         return merged

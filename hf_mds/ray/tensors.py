@@ -69,7 +69,7 @@ class TensorLayout:
             free: dict[str, pa.Array] = {}
             try:
                 for name, storage in self.layout.storages.items():
-                    plain[name] = _plain(table[name], storage.feature)
+                    plain[name] = _plain(name, table[name], storage.feature)
                 for name, encoding in self.free.items():
                     free[name] = _stored_freely(table[name], encoding)
             except (_BlockError, KeyError) as error:
@@ -150,7 +150,7 @@ def _in_one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _plain(column: pa.ChunkedArray, feature: Any) -> pa.Array:
+def _plain(name: str, column: pa.ChunkedArray, feature: Any) -> pa.Array:
     """Return a column that may hold tensors as one of Arrow's own types, or of the feature's."""
     array = _in_one(column)
     if not isinstance(array.type, _TENSORS):
@@ -161,7 +161,7 @@ def _plain(column: pa.ChunkedArray, feature: Any) -> pa.Array:
         encoding = f"ndarray:{np.dtype(values.type.value_type.to_pandas_dtype())}"
         raise _BlockError(
             f"tensors must have the shape {wanted} of the first blocks, got {shape or 'several'}; "
-            f"columns={{NAME: {encoding!r}}} takes any shape"
+            f"columns={{{name!r}: {encoding!r}}} takes any shape"
         )
     if shape is None or len(shape) == 1:
         return retyped(values, feature_type(feature))

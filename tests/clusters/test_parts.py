@@ -220,6 +220,21 @@ def test_an_index_that_the_store_took_unasked_goes_with_its_parts(out: str) -> N
     assert folders(out) == []
 
 
+def test_two_jobs_in_one_folder_do_not_replace_each_other(out: str) -> None:
+    jobs = [PartJob(out=out) for _ in range(2)]
+    for job in jobs:
+        job.begin()
+    first, second = (job.write(0, [batch(n)], columns=COLUMNS) for n, job in enumerate(jobs))
+    assert first is not None
+    assert second is not None
+    jobs[0].commit([first])
+    with pytest.raises(StorageError, match=r"index\.json must not be there .* somebody else"):
+        jobs[1].commit([second])
+    jobs[1].abandon()
+    assert read(out) == [0]
+    assert folders(out) == ["index.json", first.name]
+
+
 def test_a_relative_folder_is_the_same_for_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = PartJob(out="data/out")

@@ -22,9 +22,6 @@ from hf_mds.errors import WriteError
 if find_spec("pyspark") is None and os.environ.get("HF_MDS_REQUIRE_CLUSTERS") != "1":
     pytest.skip("Spark is not installed; make test-clusters installs it", allow_module_level=True)
 
-# pyspark 4.3 says so of every release of pandas that is newer than its own.
-pytestmark = pytest.mark.filterwarnings("ignore:.*pandas.*:FutureWarning:pyspark")
-
 
 def load(out: Path | str, **options: Any) -> datasets.Dataset:
     return datasets.load_dataset("mds", data_files=f"{out}/index.json", split="train", **options)
@@ -44,7 +41,6 @@ def numbers(spark: Any, count: int, partitions: int) -> Any:
     return spark.range(count, numPartitions=partitions).selectExpr("id", "concat('text ', id) as text")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark")
 def test_every_type_comes_back(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import types as t
 
