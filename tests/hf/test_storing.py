@@ -34,6 +34,8 @@ def test_every_feature_comes_back(with_nulls: bool, tmp_path: Path) -> None:
     hf_mds.to_mds(dataset, tmp_path / "a", size_limit=60_000)
     assert_same(load(tmp_path / "a"), dataset)
     assert_same(hf_mds.to_dataset(tmp_path / "a", cache_dir=str(tmp_path / "cache")), dataset)
+    hf_mds.to_mds(dataset.to_iterable_dataset(num_shards=2), tmp_path / "b", size_limit=60_000)
+    assert_same(load(tmp_path / "b"), dataset)
     some = ["Image of JPEG", "struct", "Array2D", "Value(date32)"]
     assert_same(load(tmp_path / "a").select_columns(some), dataset.select_columns(some))
     assert_same(load(tmp_path / "a", columns=some), dataset.select_columns(some))
