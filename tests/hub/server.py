@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -26,6 +27,8 @@ def _handler(hub: Hub, *, is_cdn: bool) -> type[BaseHTTPRequestHandler]:
                     answer = hub.answer_of_cdn(request) if is_cdn else hub.answer(request)
             except Answer as other:
                 answer = other
+            except Exception:  # noqa: BLE001 - a fault of this server, to be seen in what the client then says
+                answer = Answer(500, {"X-Error-Message": " ".join(traceback.format_exc().split())})
             if not answer.status:
                 self.close_connection = True
                 return
