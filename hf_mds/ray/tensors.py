@@ -31,8 +31,7 @@ from hf_mds.lazy import cached_property
 
 __all__ = ["TensorCast", "TensorLayout", "plan_for_tensors"]
 
-_FIXED = (ArrowTensorType, ArrowTensorTypeV2, pa.FixedShapeTensorType)
-_TENSORS = (*_FIXED, ArrowVariableShapedTensorType)
+_TENSORS = (ArrowTensorType, ArrowTensorTypeV2, pa.FixedShapeTensorType, ArrowVariableShapedTensorType)
 
 
 # ---- Ray's tables -> MDS columns
@@ -46,6 +45,11 @@ class TensorLayout:
     """Of all columns but those below. Tensors of one shape, or of one dimension and any length, are among them."""
     free: Mapping[str, str]
     """Encodings of tensors of several dimensions and any shape."""
+
+    @property
+    def names(self) -> set[str]:
+        """The columns of Ray's tables that are stored."""
+        return {*self.layout.storages, *self.free}
 
     @property
     def encodings(self) -> dict[str, str]:

@@ -103,7 +103,7 @@ class MDSDatasink(Datasink[Part | None]):
                     f"part {ctx.task_idx}: column {name!r} must have values in each block for its type to be known, "
                     f"got nulls alone; say what it is: features={{{name!r}: datasets.Value(...)}}"
                 )
-        batches = layout.stored(chain([first], filled))
+        batches = layout.stored(self._complete(table, layout) for table in chain([first], filled))
         return self._job.write(ctx.task_idx, batches, columns=layout.encodings, extra=layout.extra)
 
     def on_write_complete(self, write_result: WriteResult[Part | None]) -> None:
@@ -116,6 +116,16 @@ class MDSDatasink(Datasink[Part | None]):
             self.on_write_start()
         parts = [part for part in write_result.write_returns if part is not None]
         self._job.commit(parts, None if self._layout is None else self._layout.extra)
+
+    def _complete(self, table: pa.Table, layout: TensorLayout) -> pa.Table:
+        """Return a table, or refuse it if it has columns that would be lost, though none were chosen."""
+        strangers = [name for name in table.column_names if name not in layout.names]
+        if strangers and self._columns is None:
+            raise WriteError(
+                f"blocks must have the columns {sorted(layout.names)} of the first ones, got one with "
+                f"{strangers[0]!r}; choose what to write with columns="
+            )
+        return table
 
     def _undecided(self, schema: pa.Schema) -> list[str]:
         """Return the columns to write of which a schema does not say what they are."""

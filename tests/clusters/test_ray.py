@@ -265,6 +265,16 @@ def test_blocks_of_pandas_and_blocks_without_rows(ray: Any, tmp_path: Path) -> N
     )
 
 
+def test_blocks_of_other_columns_are_refused(ray: Any, tmp_path: Path) -> None:
+    one, more = pa.table({"a": [1]}), pa.table({"a": [2], "b": [3]})
+    with pytest.raises(WriteError, match=r"blocks must have the columns \['a'\] of the first ones, got one with 'b'"):
+        write(ray.data.from_arrow([one, more]), tmp_path / "out", size_limit=1)
+    with pytest.raises(WriteError, match="column 'b': the first blocks have it, and a later one has not"):
+        write(ray.data.from_arrow([more, one]), tmp_path / "out", size_limit=1)
+    write(ray.data.from_arrow([one, more]), tmp_path / "out", columns=["a"])
+    assert sorted(load(tmp_path / "out")["a"][:]) == [1, 2]
+
+
 def test_columns_of_nulls_alone_must_be_named(ray: Any, tmp_path: Path) -> None:
     ds = numbers(ray, 4, 2).map_batches(lambda batch: pa.table({"id": batch["id"], "x": pa.nulls(len(batch["id"]))}))
     with pytest.raises(WriteError, match=r"part \d: column 'x' must have values .*features=\{'x': datasets.Value"):
