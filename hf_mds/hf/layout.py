@@ -135,6 +135,7 @@ def plan_layout(
 
     Raises:
         TypeError, ValueError: If a column cannot be stored, or not so; names it.
+        WriteError: If the first file of a column cannot be read.
     """
     if not features:
         raise ValueError("columns must be one or more for a dataset to be stored, got none")
@@ -146,8 +147,10 @@ def plan_layout(
             storages[name] = storage_of(feature, encoding or _suitable(feature, look[name]), has_names=has_names)
         except TypeError as error:
             raise TypeError(f"column {name!r}: {error}; leave it out with columns=, or cast it first") from error
-        except (ValueError, OSError) as error:
-            raise type(error)(f"column {name!r}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from error
+        except OSError as error:
+            raise WriteError(f"column {name!r}: its first file must be readable, got {error}") from error
         for taken in (NULLS, *([names_column(name)] if storages[name].has_names else [])):
             if taken in features:
                 raise ValueError(

@@ -271,6 +271,9 @@ def test_a_file_that_is_missing_is_told(tmp_path: Path) -> None:
     dataset = Dataset.from_dict({"x": [None] * 70 + [str(tmp_path / "gone.wav")]}).cast_column("x", datasets.Audio())
     with pytest.raises(WriteError, match=r"sample 70: column 'x'.*gone.wav"):
         hf_mds.to_mds(dataset, tmp_path / "a")
+    dataset = Dataset.from_dict({"x": [str(tmp_path / "gone.jpg")]}).cast_column("x", Image())
+    with pytest.raises(WriteError, match=r"column 'x': its first file.*gone.jpg"):
+        hf_mds.to_mds(dataset, tmp_path / "b")
 
 
 def test_lists_of_pictures(tmp_path: Path) -> None:
