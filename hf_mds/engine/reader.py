@@ -7,7 +7,7 @@ or shuffles: whoever holds the plan gives it ids. It belongs to the thread that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from hf_mds.engine.prefetch import Prefetch
 from hf_mds.engine.shelf import Shelf
 from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
 from hf_mds.engine.stream import OpenStream
-from hf_mds.engine.window import IdSequence, Stretch, Window
+from hf_mds.engine.window import IdStream, Stretch, Window
 from hf_mds.errors import FormatError, MDSError, MissingExtraError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type, gather, row_bytes
@@ -140,18 +140,27 @@ class Reader:
         )
 
     def batches(
-        self, ids: IdSequence, convert: Callable[[pa.RecordBatch], T], predownload: int, *, num_sharing: int = 1
+        self,
+        ids: IdStream,
+        convert: Callable[[pa.RecordBatch], T],
+        predownload: int,
+        *,
+        num_sharing: int = 1,
+        stand_in: Callable[[pa.RecordBatch], T] | None = None,
+        expected: NDArray[np.float64] | None = None,
     ) -> Iterator[T]:
         """Yield the samples of `ids` in their order, some at a time, as `convert` makes of their batches.
 
         A fault of one sample or one shard is raised when its turn has come: what is before it is yielded first.
 
         Args:
-            ids: (samples,) numbers in 0 ... num_samples - 1.
+            ids: (samples,) numbers in 0 ... num_samples - 1; an `IdSequence`, unless it is known what to expect.
             convert: Makes of a batch what is yielded; what it raises is raised as a FormatError that names the sample,
                 a package that it lacks as a MissingExtraError.
             predownload: How many samples ahead shards are fetched; `ReadOptions.predownload` comes first.
             num_sharing: Processes that read about as many samples of the same shards from the same cache.
+            stand_in: Makes what is yielded of a sample that is read in a bad one's place; None: `convert`.
+            expected: (shards,) samples that these processes need of each shard, about; None: counted.
 
         Raises:
             MDSError: Whatever keeps a sample from being read.
@@ -159,14 +168,17 @@ class Reader:
         ahead = predownload if self.options.predownload is None else self.options.predownload
         prefetch = Prefetch(self._shelf, self.options.num_threads)
         num_rows = min(_FIRST_ROWS, self.options.batch_rows)
-        first, rest = self._ranged_at_first(ids[:num_rows], num_sharing), self._ranged(ids, num_sharing)
+        first = self._ranged_at_first(ids[:num_rows], num_sharing)
+        rest = self._ranged(ids, num_sharing) if expected is None else self._ranged_of(expected)
         window = Window(
             ids, num_rows, lambda ids, is_first: self._as_parts(*self._locate(ids), first if is_first else rest)
         )
         try:
-            while window.position < len(ids):
+            while True:
                 prefetch.add(window.look(num_rows + ahead))
                 stretch = window.stretch(num_rows)
+                if not len(stretch):
+                    return
                 try:
                     stretch = self._await(prefetch, stretch)
                     stretch = self._cut(stretch)
@@ -176,7 +188,7 @@ class Reader:
                         num_rows = len(stretch) // 2  # closes in on the sample at fault, and yields those before it
                         continue
                     stretch = stretch.head(1)
-                    converted = self._in_place_of(int(ids[window.position]), convert, error)
+                    converted = self._in_place_of(int(ids[window.position]), stand_in or convert, error)
                 yield converted
                 window.position += len(stretch)
                 num_rows = min(max(num_rows, 2 * len(stretch)), self.options.batch_rows)
@@ -191,17 +203,24 @@ class Reader:
         shard_ids = np.searchsorted(self._ends, ids, side="right").astype(np.int64)
         return shard_ids, ids - np.where(shard_ids > 0, self._ends[shard_ids - 1], 0)
 
-    def _ranged(self, ids: IdSequence, num_sharing: int) -> list[int]:
+    def _ranged(self, ids: IdStream, num_sharing: int) -> list[int]:
         """Return the shards of which so few samples are needed in a pass that ranges are cheaper."""
         if self.options.request_bytes is None or all(stream.is_in_place for stream in self.streams):
             return []
+        assert isinstance(ids, Sized)
         if 2 * len(ids) * num_sharing >= self.num_samples and len(self.streams) == 1:
             return []  # a pass over most of the samples: no need to count them
         needs = np.zeros(len(self._ends), np.int64)
         for start in range(0, len(ids), _LOOK_ROWS):
             needs += np.bincount(self._locate(ids[start : start + _LOOK_ROWS])[0], minlength=len(needs))
+        return self._ranged_of(needs * num_sharing)
+
+    def _ranged_of(self, needs: NDArray[np.float64] | Ids) -> list[int]:
+        """Return the shards of which so few samples are needed, (shards,), that ranges are cheaper."""
+        if self.options.request_bytes is None or all(stream.is_in_place for stream in self.streams):
+            return []
         needed = np.flatnonzero(needs).tolist()
-        return [shard_id for shard_id in needed if self._is_ranged(shard_id, int(needs[shard_id]) * num_sharing)]
+        return [shard_id for shard_id in needed if self._is_ranged(shard_id, float(needs[shard_id]))]
 
     def _ranged_at_first(self, ids: Ids, num_sharing: int) -> list[int]:
         """Return the shards of the first samples of a pass that shall not be waited for.
@@ -212,7 +231,7 @@ class Reader:
         needs = zip(shard_ids.tolist(), counts.tolist(), strict=True)
         return [shard_id for shard_id, num_rows in needs if self._is_ranged(shard_id, num_rows * num_sharing)]
 
-    def _is_ranged(self, shard_id: int, num_rows: int) -> bool:
+    def _is_ranged(self, shard_id: int, num_rows: float) -> bool:
         stream, local_id = self._shelf.find(shard_id)
         info = stream.index.shards[local_id]
         return is_worth_ranges(info, num_rows, self.options.request_bytes) and self._shelf.may_read_parts(shard_id)

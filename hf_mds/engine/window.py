@@ -11,19 +11,24 @@ from numpy.typing import NDArray
 
 from hf_mds.engine.shelf import MAX_OPEN_SHARDS
 
-__all__ = ["IdSequence", "Stretch", "Window"]
+__all__ = ["IdSequence", "IdStream", "Stretch", "Window"]
 
 Ids = NDArray[np.int64]
 
 
-class IdSequence(Protocol):
-    """Numbers of samples, in order: an array, or something that computes them where they are looked at."""
+class IdStream(Protocol):
+    """Numbers of samples, in order, computed where they are looked at; nobody need know how many there are."""
 
-    def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> Any: ...
     @overload
     def __getitem__(self, index: slice, /) -> Ids: ...
+
+
+class IdSequence(IdStream, Protocol):
+    """Numbers of samples, in order: an array, or something that computes them where they are looked at."""
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Stretch:
 class Window:
     """The samples of a pass from the reader's position to where the prefetch looks, as shards and rows."""
 
-    def __init__(self, ids: IdSequence, num_first: int, locate: Callable[[Ids, bool], tuple[Ids, Ids]]) -> None:
+    def __init__(self, ids: IdStream, num_first: int, locate: Callable[[Ids, bool], tuple[Ids, Ids]]) -> None:
         """Begin at the first sample.
 
         Args:
@@ -81,11 +86,14 @@ class Window:
     def look(self, num_rows: int) -> list[int]:
         """Look at so many rows from the position; return shards not seen before, in the order of need."""
         seen = self._start + len(self._rows)
-        until = min(self.position + num_rows, len(self._ids))
+        until = self.position + num_rows
         if until <= seen:
             return []
         middle = min(max(seen, self._num_first), until)
-        found = self._locate(self._ids[seen:middle], True), self._locate(self._ids[middle:until], False)
+        first, rest = self._ids[seen:middle], self._ids[middle:until]
+        if not len(first) and not len(rest):  # there are no more
+            return []
+        found = self._locate(first, True), self._locate(rest, False)
         shard_ids, rows = (np.concatenate(pair) for pair in zip(*found, strict=True))
         done = self.position - self._start
         self._shard_ids = np.concatenate([self._shard_ids[done:], shard_ids])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from hf_mds.plan.batching import BATCHING_METHODS
 from hf_mds.plan.checks import check_choice, check_flag, check_int
 from hf_mds.plan.mixing import StreamSpec, plan_mix
+from hf_mds.plan.packing import PackingSpec
 from hf_mds.plan.partition import PARTITION_ALGOS
 from hf_mds.plan.sampling import SAMPLING_METHODS
 from hf_mds.plan.shuffle import SHUFFLE_ALGOS
@@ -70,6 +71,10 @@ class EpochSpec:
     initial_physical_nodes: int | None = None
     """Nodes that the run began with; None if this is its beginning."""
 
+    packing: PackingSpec | None = None
+    """How an epoch's samples are packed; then batches are of packs, and the order of the samples depends on no world.
+    None: they are not packed."""
+
     def __post_init__(self) -> None:
         streams = (self.streams,) if isinstance(self.streams, StreamSpec) else tuple(self.streams)
         object.__setattr__(self, "streams", streams)
@@ -81,6 +86,11 @@ class EpochSpec:
                 object.__setattr__(self, name, check_int(value, f"EpochSpec: {name}", minimum=1, maximum=_MAX_COUNT))
         object.__setattr__(self, "shuffle_seed", check_int(self.shuffle_seed, "EpochSpec: shuffle_seed", minimum=0))
         check_flag(self.shuffle, "EpochSpec: shuffle")
+        if self.packing is not None and self.batching_method != "random":
+            raise ValueError(
+                f"EpochSpec: batching_method must be 'random' with packing, got {self.batching_method!r}; the others "
+                "deal samples of one stream to a batch, and packs hold samples of all"
+            )
         for name, names in _NAMES.items():
             check_choice(getattr(self, name), f"EpochSpec: {name}", names)
         plan_mix(streams, self.epoch_size, self.shuffle_seed)  # refuses weights that do not fit each other
@@ -106,6 +116,10 @@ class EpochSpec:
         """Return a SHA-256, in hex, of every field: the same on every machine, another for any other order."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["streams"] = [stream.digest for stream in self.streams]
+        if self.packing is None:
+            del values["packing"]  # as before there was packing
+        else:
+            values["packing"] = self.packing.values()
         return hashlib.sha256(json.dumps(["hf_mds order 1", values], sort_keys=True).encode()).hexdigest()
 
 
