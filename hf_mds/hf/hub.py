@@ -7,42 +7,27 @@ the commit that it was thought out on, or thought out again: a reader sees the d
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import datasets
-import pyarrow
-import pyarrow.dataset
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-from hf_mds.engine.folder import lock_folder, make_temporary_folder, release_folder
 from hf_mds.engine.index_reading import INDEX
-from hf_mds.engine.reader import ReadOptions
-from hf_mds.engine.stream import CacheOptions, Stream
-from hf_mds.engine.uploads import Uploads
-from hf_mds.errors import IntegrityError, StorageError
+from hf_mds.errors import StorageError
 from hf_mds.format.index import Index
 from hf_mds.hf.card import SplitCard, check_features, updated_card
-from hf_mds.hf.convert import to_mds
-from hf_mds.hf.layout import stored_features
-from hf_mds.hf.loading import open_source
-from hf_mds.hf.register import splits_of
+from hf_mds.hf.push_sources import check_name, push_sources
 from hf_mds.hf.repository import Repository, StoredFile, pause
-from hf_mds.hf.split_upload import FolderFiles, SplitUpload, is_shard_name, plain_names
-from hf_mds.storage.faults import MissingFileError
-from hf_mds.storage.remote import Remote
+from hf_mds.hf.split_upload import SplitUpload, is_shard_name, plain_names
 
 __all__ = ["push_to_hub"]
 
 _README = "README.md"
 _MOST_ROUNDS = 20
 _CONFIG_NAME = re.compile(r"\w[\w.+\-]*")
-_SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
 _NEEDS_EXTRA = ("br", "snappy")
 
 
@@ -100,8 +85,8 @@ def push_to_hub(  # noqa: PLR0913 - what `datasets.Dataset.push_to_hub` takes, a
         PermissionError: If there is no token, or it does not do. (An AccessDeniedError, and a StorageError.)
         StorageError: If the Hub cannot be reached, or another push to the same split is under way.
     """
-    _check_name("config_name", config_name, _CONFIG_NAME)
-    sources = _sources_of(source, split, storage_options, conversion)
+    check_name("config_name", config_name, _CONFIG_NAME)
+    sources = push_sources(source, split, storage_options, conversion)
     repository = Repository(repo_id, revision=revision, token=token, create_pr=create_pr, retry=retry)
     message = commit_message or f"Push {config_name} ({', '.join(sources)}) in MDS"
     with _their_bars_off():
@@ -117,130 +102,9 @@ def push_to_hub(  # noqa: PLR0913 - what `datasets.Dataset.push_to_hub` takes, a
             for name in sources
         }
         for name, one in sources.items():
-            one.upload(uploads[name], {"max_workers": max_workers, "progress_bar": progress_bar})
+            one.upload(uploads[name], max_workers=max_workers, progress_bar=progress_bar)
         features = {name: one.features for name, one in sources.items()}
         return _publish(repository, config_name, uploads, features, (message, commit_description))
-
-
-# ---- what is pushed
-
-
-class _Folder:
-    """A dataset in MDS, as a source of a split."""
-
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None) -> None:
-        self._remote = Remote(url, storage_options)
-        self._index = Index.from_json(self._remote.read(INDEX), where=self._remote.describe(INDEX))
-        if not self._index.num_samples:
-            raise ValueError(f"{self._remote.describe()}: a dataset must hold one sample at least, got none")
-        _check_files(self._remote, self._index)
-        stream = Stream(remote=url, storage_options=storage_options)
-        opened = open_source([stream], order={}, read=ReadOptions(allow_unsafe_types=True), cache=CacheOptions())
-        self.features: datasets.Features | None = opened.cast.features
-
-    def upload(self, upload: SplitUpload, options: Mapping[str, Any]) -> None:
-        files = FolderFiles(self._remote, self._index, upload)
-        local = self._remote.local_path
-        with _temporary_folder() as temporary:
-            uploads = Uploads(
-                files,
-                lambda name: None,
-                keep=local is not None,
-                max_workers=options["max_workers"],
-                show=options["progress_bar"],
-            )
-            try:
-                for name, file in plain_names(self._index):
-                    if not upload.skip(name, file.hashes.get("sha256"), file.bytes):
-                        uploads.put(temporary / name if local is None else local / file.basename, name)
-                uploads.finish()
-            finally:
-                uploads.close()
-        upload.commit(self._index)
-
-
-class _Converted:
-    """A dataset that becomes MDS on the way, as a source of a split."""
-
-    def __init__(self, dataset: Any, conversion: Mapping[str, Any]) -> None:
-        unknown = sorted(conversion.keys() - _CONVERSION)
-        if unknown:
-            raise TypeError(f"options must be among {', '.join(sorted(_CONVERSION))}, got {unknown[0]}")
-        if not isinstance(dataset, _CONVERTIBLE):
-            raise TypeError(f"source must be a folder in MDS, or a dataset to convert, got {type(dataset).__name__}")
-        self._dataset, self._conversion = dataset, conversion
-        knows = not conversion.get("columns") and isinstance(dataset, _CONVERTIBLE[:2])
-        self.features: datasets.Features | None = dataset.features if knows else None
-
-    def upload(self, upload: SplitUpload, options: Mapping[str, Any]) -> None:
-        index = to_mds(self._dataset, upload, **self._conversion, **options)
-        assert isinstance(index, Index)
-        if not index.num_samples:
-            raise ValueError(f"{upload.describe()}: a dataset must hold one sample at least, got none")
-        self.features = stored_features(index, upload.describe())
-
-
-_CONVERTIBLE = (
-    datasets.Dataset,
-    datasets.IterableDataset,
-    pyarrow.Table,
-    pyarrow.RecordBatchReader,
-    pyarrow.dataset.Dataset,
-)
-_CONVERSION = frozenset({"columns", "compression", "hashes", "size_limit", "num_proc"})
-
-
-def _sources_of(
-    source: Any, split: str | None, storage_options: Mapping[str, Any] | None, conversion: Mapping[str, Any]
-) -> dict[str, _Folder] | dict[str, _Converted]:
-    """Return the splits to push, by name; all that can be seen to be wrong with them is raised here."""
-    if not isinstance(source, (str, os.PathLike)):
-        own = str(getattr(source, "split", None) or "train")
-        found = source if isinstance(source, Mapping) else {own: source}
-        return {name: _Converted(one, conversion) for name, one in _chosen(found, split).items()}
-    if conversion:
-        raise TypeError(f"{', '.join(conversion)} must be given for datasets that are converted alone, got a folder")
-    folder = Remote(os.fspath(source).removesuffix(f"/{INDEX}"), storage_options)
-    return {name: _Folder(url, storage_options) for name, url in _chosen(splits_of(folder), split).items()}
-
-
-def _chosen(found: Mapping[str, Any], split: str | None) -> dict[str, Any]:
-    """Return the splits to push: one under the name that was asked for, or the one of several that has it, or all."""
-    if split is not None and len(found) > 1:
-        if split not in found:
-            raise ValueError(f"split must be among {', '.join(found)}, got {split!r}")
-        found = {split: found[split]}
-    elif split is not None:
-        found = {split: next(iter(found.values()))}
-    for name in found:
-        _check_name("split", name, _SPLIT_NAME)
-    return dict(found)
-
-
-def _check_name(what: str, name: str, pattern: re.Pattern[str]) -> None:
-    if not isinstance(name, str) or not pattern.fullmatch(name) or name == "all":
-        rule = "letters, digits, _ and single dots" if what == "split" else "letters, digits, and . + - _ within"
-        raise ValueError(f"{what} must be made of {rule}, and not be 'all', got {name!r}; pass {what}=")
-
-
-def _check_files(remote: Remote, index: Index) -> None:
-    """See that all files are there, and as large as the index says, before the first of them is sent."""
-    sizes: dict[str, dict[str, int | None]] = {}
-    for _, file in plain_names(index):
-        folder, _, name = file.basename.rpartition("/")
-        if folder not in sizes:
-            sizes[folder] = (remote.child(folder) if folder else remote).file_sizes()
-        found = sizes[folder].get(name, -1)
-        if found == -1:
-            raise MissingFileError(
-                f"{remote.describe(file.basename)}: a file that index.json names must be there, got none; "
-                "restore it, or write the dataset again"
-            )
-        if found is not None and found != file.bytes:
-            raise IntegrityError(
-                f"{remote.describe(file.basename)}: size must be {file.bytes} bytes as index.json says, got {found}; "
-                "restore the file, or write the dataset again"
-            )
 
 
 # ---- the last commit
@@ -323,20 +187,6 @@ def _stored_bytes_of(text: bytes | None) -> int:
 
 
 # ---- surroundings
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """Make a folder that goes again; that of a process which is killed is removed by the next one that makes one."""
-    import shutil
-
-    folder = make_temporary_folder()
-    lock = lock_folder(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        release_folder(lock, folder)
 
 
 @contextmanager

@@ -479,3 +479,12 @@ def test_whole_shards_come_through_xet(hub: Hub, client: Client, folder: str, tm
     hub.requests.clear()
     assert client.run(code, **{**given, "local": str(tmp_path / "2")}) == SAMPLES
     assert hub.asked("GET cdn/[0-9a-f]{64}/default/train/shard").total() == 1
+
+
+def test_the_examples_of_the_docs(client: Client, kind: str, tmp_path: Path) -> None:
+    if kind == "lfs":
+        text = (Path(__file__).parents[2] / "docs" / "hub.md").read_text()
+        blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        code = "result = [len(plain), test.num_rows, str(dataset.features['label'])]"
+        found = client.run("\n".join([f"os.chdir({str(tmp_path)!r})", *blocks, code]))
+        assert found == [1000, 100, "ClassLabel(names=['no', 'yes'])"]
