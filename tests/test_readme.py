@@ -93,7 +93,7 @@ def test_files_that_are_named_are_there() -> None:
     rooms = {path.name for path in (ROOT / "hf_mds").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms <= set(re.findall(r"\b(\w+)/", tree)), "every room is in the tree"
     everywhere = {path.name for path in [*(ROOT / "hf_mds").rglob("*.py"), *(ROOT / "builders").rglob("*.py")]}
-    named = set(re.findall(r"[\w/]*\w+\.(?:py|ipynb|md)\b", TEXT))
+    named = set(re.findall(r"[\w/]*[\w-]+\.(?:py|ipynb|md)\b", TEXT))
     assert len(named) > 20
     for name in named:
         paths = [ROOT / name, ROOT / "hf_mds" / name]
