@@ -90,6 +90,9 @@ class StreamingDataLoader(DataLoader[Any]):
             num_ranks = distributed.get_world_size()
             if num_ranks > 1 and self._data.num_replicas == 1:
                 _warn_of_ranks(num_ranks)
+        if self._taken and self.state_dict()["epoch"] > self._data.epoch:  # the loop took all, and did not ask for more
+            self._pending = None
+            self._data.begin_next_epoch()
         self._taken = 0
         pending = self._pending_state()
         if pending is not self._pending:  # persistent workers have the dataset as it was

@@ -177,13 +177,14 @@ def resume(state: Mapping[str, Any], spec: EpochSpec, view: View, window: Window
     if read == 0 or (state["view"] == str(view) and state["batch_size"] == spec.batch_size):
         return start, read
     saved = View.parse(state["view"])
-    if replace(saved, rank=view.rank) == view and state["batch_size"] == spec.batch_size and not saved.parts:
-        return start, read  # another rank, at the same place: ranks read as much as one another
-    if replace(saved, rank=view.rank) == view and saved.num_workers:
-        raise ResumeError(
-            f"state: batch_size must be {state['batch_size']} as when it was saved, got {spec.batch_size}; give it to "
-            "load_dataset('mds', ...), both times the same"
-        )
+    if saved.num_workers and not saved.parts and replace(saved, rank=view.rank) == view:
+        if state["batch_size"] != spec.batch_size:
+            raise ResumeError(
+                f"state: batch_size must be {state['batch_size']} as when it was saved, got {spec.batch_size}; give it "
+                "to load_dataset('mds', ...), both times the same"
+            )
+        if read % spec.batch_size == 0:
+            return start, read  # of the same worker of another rank: after whole batches, all ranks have read as much
     if saved.parts or saved.num_workers:
         raise ResumeError(
             f"state: it must be loaded where it was saved, {saved}, got {view}; "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from datasets import iterable_dataset
 
@@ -12,6 +14,9 @@ from hf_mds.engine.order import Window
 from hf_mds.hf.examples import MDSExamplesIterable
 
 __all__ = ["batched_by", "changes_count", "detached", "find_leaf", "keeps_order", "leaf_states", "steps", "with_leaf"]
+
+
+_TRIED_ROWS = 64
 
 
 def find_leaf(ex_iterable: Any) -> MDSExamplesIterable | None:
@@ -52,18 +57,24 @@ def with_leaf(ex_iterable: Any, leaf: MDSExamplesIterable) -> Any:
 def batched_by(ex_iterable: Any) -> int | None:
     """Return the size of the batches that a `.batch` anywhere in the chain makes, None if there is none."""
     while not isinstance(ex_iterable, MDSExamplesIterable):
-        name = getattr(getattr(ex_iterable, "function", None), "__name__", "")
-        if name in ("_batch_fn", "_batch_arrow_table"):
+        if _is_batch(ex_iterable):
             return int(ex_iterable.batch_size)
         ex_iterable = ex_iterable.ex_iterable
     return None
 
 
+def _is_batch(ex_iterable: Any) -> bool:
+    name = getattr(getattr(ex_iterable, "function", None), "__name__", "")
+    return name in ("_batch_fn", "_batch_arrow_table")
+
+
 def changes_count(ex_iterable: Any) -> str | None:
     """Return the name of a transformation that may change the number of samples, None if there is none.
 
-    A batched map is trusted to give as many rows as it takes: tokenizing does. `.batch` is one, too.
+    A batched map may give as many rows as it takes, as tokenizing does, or not, as packing does: it is tried on a few.
+    `.batch` is one, which is told apart by `batched_by`.
     """
+    whole = ex_iterable
     keeping = (
         iterable_dataset.MappedExamplesIterable,
         iterable_dataset.SelectColumnsIterable,
@@ -74,7 +85,38 @@ def changes_count(ex_iterable: Any) -> str | None:
         if isinstance(ex_iterable, iterable_dataset.FilteredExamplesIterable) or not isinstance(ex_iterable, keeping):
             return type(ex_iterable).__name__.removesuffix("ExamplesIterable").lower()
         ex_iterable = ex_iterable.ex_iterable
+    while not isinstance(whole, MDSExamplesIterable):
+        if getattr(whole, "batched", False) and not _is_batch(whole) and not _keeps_rows(whole):
+            return "a batched map that gives other numbers of rows than it takes"
+        whole = whole.ex_iterable
     return None
+
+
+_KEEPING: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+"""Functions of batched maps, and whether they gave as many rows as they took."""
+
+
+def _keeps_rows(mapped: Any) -> bool:
+    """Return whether a batched map gives as many rows as it takes, for the first samples of the dataset."""
+    if mapped.function not in _KEEPING:
+        leaf = find_leaf(mapped)
+        assert leaf is not None
+        source = leaf.source
+        few = Window().take(min(source.spec.num_samples, _TRIED_ROWS))
+        spec = replace(source.spec, shuffle=False)  # which looks into few shards
+        first = MDSExamplesIterable(replace(source, spec=spec, window=few, began=None, client=None, uneven=False))
+        taken, given = (
+            sum(1 for _ in _fresh(with_leaf(ex_iterable, first))) for ex_iterable in (mapped.ex_iterable, mapped)
+        )
+        _KEEPING[mapped.function] = taken == given
+    return _KEEPING[mapped.function]
+
+
+def _fresh(ex_iterable: Any) -> Any:
+    """Return a chain that begins at its beginning."""
+    copied = detached(ex_iterable)
+    copied._init_state_dict()
+    return copied
 
 
 def keeps_order(ex_iterable: Any) -> bool:

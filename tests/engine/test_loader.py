@@ -118,9 +118,11 @@ def test_a_pass_that_was_left_begins_again(load: Callable[..., Any], numbers: An
 def test_drop_last(load: Callable[..., Any], numbers: Any, folder: str) -> None:
     loader = hf_mds.StreamingDataLoader(load(), batch_size=4, drop_last=True)
     assert take(loader, 24)["epoch"] == 0
-    assert take(loader, 25) == {**take(loader, 25), "epoch": 1, "sample_in_epoch": 0}
-    assert batches(loader) == numbers.batches(folder)[:25]
+    state = take(loader, 25)
+    assert (state["epoch"], state["sample_in_epoch"]) == (1, 0)
+    # All of epoch 0 was taken, though the loop did not ask for more: so do loops that count up to len(loader).
     assert batches(loader) == numbers.batches(folder, epoch=1)[:25]
+    assert batches(loader) == numbers.batches(folder, epoch=2)[:25]
 
 
 def test_other_ranks_go_on_with_the_same_samples(load: Callable[..., Any], numbers: Any, folder: str) -> None:
@@ -183,7 +185,7 @@ def test_take_and_skip(load: Callable[..., Any], numbers: Any, folder: str) -> N
     loader.load_state_dict(state)
     assert [n for batch in batches(loader) for n in batch] == expected[12:]
     assert take(loader, 13)["epoch"] == 2
-    assert [n for batch in batches(loader) for n in batch] == numbers.order(folder, epoch=1)[8:58]
+    assert [n for batch in batches(loader) for n in batch] == numbers.order(folder, epoch=2)[8:58]
 
 
 def test_what_changes_the_number_of_samples_is_refused(load: Callable[..., Any]) -> None:
