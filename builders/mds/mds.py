@@ -78,6 +78,19 @@ class MDSConfig(datasets.BuilderConfig):
     on_bad_sample: str = "raise"
     """What happens where data is damaged or missing: "raise", or "skip": the next readable sample takes its place, the
     same on every rank, and a ledger beside the cache lists it."""
+    packing: str | None = None
+    """Packs samples of tokens, examples are then packs: "bfd", best-fit decreasing, keeps documents whole; "wrapped"
+    lays them end to end and cuts. The same packs come for any number of ranks and workers, and resuming is by pack."""
+    sequence_len: int | None = None
+    """Tokens that a pack has at most; needed with packing."""
+    packing_column: str = "input_ids"
+    """The column of tokens; other columns of lists of numbers are packed along, and must be as long."""
+    packing_window: int | None = None
+    """Samples that are packed together, by default 16,384."""
+    long_documents: str | None = None
+    """What "bfd" does with documents longer than a pack: "truncate" (the default, as in trl), "split" or "drop"."""
+    packing_lengths: str | None = None
+    """A column of integers that says how many tokens a sample has; by default the stored sizes say it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

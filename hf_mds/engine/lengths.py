@@ -59,7 +59,7 @@ def token_lengths(streams: Sequence[OpenStream], columns: TokenColumns) -> NDArr
     parts = [(stream.generation, stream.stream.shards) for stream in streams]
     name = hashlib.sha256(repr(("lengths 1", parts, columns)).encode()).hexdigest()[:32]
     dtype = np.dtype("<i4")
-    return table_once(streams[0].cache, name, dtype=dtype, length=num_samples, make=lambda: _measure(streams, columns))  # type: ignore[return-value]  # of that dtype
+    return table_once(streams[0].cache, name, dtype=dtype, length=num_samples, make=lambda: _measure(streams, columns))
 
 
 def _measure(streams: Sequence[OpenStream], columns: TokenColumns) -> NDArray[np.int32]:

@@ -13,6 +13,7 @@ from hf_mds.plan import EpochSpec, World
 
 __all__ = [
     "check_mapping",
+    "check_position",
     "check_state",
     "check_state_alone",
     "fresh_state",
@@ -78,6 +79,7 @@ def _facts(spec: EpochSpec, window: Window) -> dict[str, Any]:
     facts = {name: getattr(spec, name) for name in _FACTS}
     return {
         **facts,
+        "packing": None if spec.packing is None else spec.packing.values(),
         "samples": spec.num_samples,
         "streams": len(spec.streams),
         "shards": _streams_digest(spec)[:16],
@@ -136,7 +138,21 @@ def check_state(state: Mapping[str, Any], spec: EpochSpec, view: View, window: W
     """
     check_state_alone(state)
     _check_order(state, spec, window)
-    end = end_of_epoch(run_spec(spec, state), view)
+    if spec.packing is None:
+        check_position(state, end_of_epoch(run_spec(spec, state), view), window)
+
+
+def check_position(state: Mapping[str, Any], end: int, window: Window) -> None:
+    """Check that a state's position is one of an epoch.
+
+    Args:
+        state: A complete one.
+        end: The position at which the epoch has nothing left.
+        window: What of the epoch is read.
+
+    Raises:
+        ResumeError: If it lies far behind.
+    """
     if state["sample_in_epoch"] > max(2 * end, window.start):  # twice: more ranks may have evened out more of them
         raise ResumeError(
             f"state: sample_in_epoch must be at most about {end}, the samples of this dataset's epoch, got "

@@ -16,9 +16,11 @@ from hf_mds.engine.stream import CacheOptions
 from hf_mds.hf.dataset import MDSIterableDataset
 from hf_mds.hf.examples import MDSExamplesIterable, Source
 from hf_mds.hf.loading import open_source, streams_of_files, streams_of_mix
+from hf_mds.hf.packed import Packing
 from hf_mds.hf.register import storage_options_of
 from hf_mds.plan import EpochSpec
 from hf_mds.plan.checks import check_flag, check_int
+from hf_mds.plan.packing import DEFAULT_WINDOW, PackingSpec
 from hf_mds.units import parse_bytes, parse_count
 
 __all__ = [
@@ -94,9 +96,34 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
             features=options["features"],
             replication=options["replication"],
             uneven=options["uneven"],
+            packing=_packing_of(options),
         )
         for split, members in streams.items()
     }
+
+
+def _packing_of(options: Mapping[str, Any]) -> Packing | None:
+    """Return how samples are packed, if a user said so.
+
+    Raises:
+        ValueError: If options are wrong, or those of packing come without it.
+    """
+    names = ("sequence_len", "packing_window", "long_documents", "packing_lengths")
+    if options["packing"] is None:
+        for name in names:
+            if options[name] is not None:
+                raise ValueError(f"{name} must come with packing='bfd' or 'wrapped', got it without")
+        return None
+    if options["sequence_len"] is None:
+        raise ValueError("sequence_len must be given with packing, the tokens of a pack, got none")
+    window = options["packing_window"]
+    spec = PackingSpec(
+        method=options["packing"],
+        sequence_len=options["sequence_len"],
+        window=DEFAULT_WINDOW if window is None else window,
+        long_documents=options["long_documents"],
+    )
+    return Packing(spec=spec, column=options["packing_column"], lengths=options["packing_lengths"])
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -147,6 +174,11 @@ def check_prepared(source: Source) -> None:
     Raises:
         ValueError: If one was given.
     """
+    if source.spec.packing is not None:
+        raise ValueError(
+            "packing must be left out with streaming=False, got it; pass streaming=True, or write the packs once, "
+            "ahead: hf-mds convert --pack"
+        )
     plain = EpochSpec(streams=source.spec.streams, shuffle=False)
     changed = [name for name in (*_ORDER, "epoch_size") if getattr(source.spec, name) != getattr(plain, name)]
     weights = ("proportion", "repeat", "choose")

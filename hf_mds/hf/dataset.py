@@ -11,9 +11,12 @@ from typing import Any
 import datasets
 import numpy as np
 
+from hf_mds.engine.states import run_spec
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import find_leaf, keeps_order, with_leaf
 from hf_mds.hf.trained import TrainedDataset
+from hf_mds.plan.checks import check_int
+from hf_mds.plan.packing import PackingReport
 
 __all__ = ["MDSIterableDataset"]
 
@@ -123,6 +126,22 @@ class MDSIterableDataset(TrainedDataset):
         part = self._ex_iterable.shard_data_sources(num_shards=world_size, index=rank, contiguous=False)
         ours: MDSIterableDataset = self._over(part, self._info.features)
         return ours
+
+    def packing_report(self, epoch: int | None = None) -> PackingReport:
+        """Return what packing makes of an epoch, from the lengths of its samples alone.
+
+        Args:
+            epoch: The epoch's number; None: the one that is next.
+
+        Raises:
+            TypeError: If examples are no packs.
+        """
+        leaf = self._only_leaf("have a report of its packing")
+        spec = run_spec(leaf.view()[2], leaf.fresh_state(self.epoch))
+        packs = leaf.packs(spec, self.epoch if epoch is None else check_int(epoch, "epoch", minimum=0))
+        if packs is None:
+            raise TypeError("packing must be given to load_dataset to have a report of it, got a dataset of samples")
+        return packs.report()
 
     def _refuse_pending_state(self, what: str) -> None:
         if self._starting_state_dict is not None:

@@ -7,11 +7,7 @@ and worker this is, and which epoch. Only this module, `passes.py` and `register
 from __future__ import annotations
 
 import functools
-import json
-import multiprocessing.util
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -21,20 +17,26 @@ import numpy as np
 import pyarrow as pa
 from datasets import iterable_dataset
 
+from hf_mds.engine.lengths import TokenColumns
 from hf_mds.engine.order import View, Window, end_of_epoch, read_ids
+from hf_mds.engine.packs import deal, expected_samples, packs_of, read_packs
 from hf_mds.engine.plan_tables import PlanTables
 from hf_mds.engine.reader import Reader, ReadOptions
 from hf_mds.engine.share import Share, share_ids
-from hf_mds.engine.states import fresh_state, resume, run_spec
+from hf_mds.engine.states import check_position, fresh_state, resume, run_spec
 from hf_mds.engine.stream import OpenStream
 from hf_mds.engine.window import IdSequence
 from hf_mds.errors import ResumeError
 from hf_mds.hf.clients import Client, check_view, plan_batch_size, share_of
 from hf_mds.hf.features import TableCast
+from hf_mds.hf.loader_worker import die_with_parent, worker_of_process
+from hf_mds.hf.packed import PackedCast
+from hf_mds.hf.plain import decoder_of, examples_of, has_media
 from hf_mds.hf.views import NUM_VIRTUAL_SHARDS, Request, interpret, requested_seed
 from hf_mds.plan import EpochSpec
+from hf_mds.plan.packing import EpochPacks
 
-__all__ = ["MDSExamplesIterable", "Source", "batch_of", "decoder_of", "examples_of", "worker_of_process"]
+__all__ = ["MDSExamplesIterable", "Source"]
 
 T = TypeVar("T")
 
@@ -62,6 +64,8 @@ class Source:
     """For each rank the one whose place it takes, where replicas are not consecutive; empty where they are."""
     client: Client | None = None
     """The loader of accelerate that reads in this pass."""
+    tokens: TokenColumns | None = None
+    """Where examples are packs: which columns tell how many tokens a sample has. The cast is then a PackedCast."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Source:
         return self
@@ -156,12 +160,31 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
     @property
     def window(self) -> Window:
         """The stretch of every epoch's order that is read."""
+        source = self.source
+        return source.window if source.tokens is not None else self._to_the_end(source.spec)
+
+    def stretch(self, dealt: EpochSpec) -> Window:
+        """Return the stretch that is read of an epoch that is dealt by a spec, see `dealt`."""
+        return self._to_the_end(dealt)
+
+    def _to_the_end(self, spec: EpochSpec) -> Window:
         window = self.source.window
-        return window.take(end_of_epoch(self.source.spec, View()) - window.start) if self.source.uneven else window
+        return window.take(end_of_epoch(spec, View()) - window.start) if self.source.uneven else window
+
+    def packs(self, spec: EpochSpec, epoch: int) -> EpochPacks | None:
+        """Return the packs of an epoch of a run, None where examples are samples."""
+        tokens = self.source.tokens
+        return None if tokens is None else packs_of(self.source.streams, spec, tokens, epoch)
+
+    def dealt(self, state: Mapping[str, Any]) -> EpochSpec:
+        """Return the spec by which examples of a state's epoch are dealt: the run's, or that of the epoch's packs."""
+        spec = run_spec(self.view()[2], state)
+        packs = self.packs(spec, state["epoch"])
+        return spec if packs is None else deal(spec, len(packs))
 
     def steps(self, spec: EpochSpec) -> tuple[int, int]:
-        """Return (position at which an epoch of a run has nothing left, samples of a step of all ranks)."""
-        share, view, window = self.share(), self.view()[0], self.window
+        """Return (position at which an epoch has nothing left, examples of a step of all ranks); see `dealt`."""
+        share, view, window = self.share(), self.view()[0], self.stretch(spec)
         if share is not None:
             return window.start + share.num_samples(spec, window), share.global_batch(spec)
         end = end_of_epoch(spec, view)
@@ -234,23 +257,40 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         state |= {"sample_in_epoch": position, "samples_read": skip, "view": str(view), "batch_size": size}
         self._key = f"{epoch}_{position}_{view.rank}_{view.worker}"
         if worker_of_process() is not None:
-            _die_with_parent()
+            die_with_parent()
         spec = run_spec(spec, state)
-        ids: IdSequence
+        packs = self.packs(spec, epoch)
+        dealt = spec if packs is None else deal(spec, len(packs))
+        window = self.stretch(dealt)
+        if packs is not None:
+            check_position(state, end_of_epoch(dealt, view), window)
+        ids: IdSequence  # of samples, or of packs
         if share is not None:
-            ids = share_ids(spec, share, view, self.window, epoch, position).part(skip)
+            ids = share_ids(dealt, share, view, window, epoch, position).part(skip)
         else:
             check_view(view, self.source.ranks)
             if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
                 _warn_of_batches(view)
             store = PlanTables(self.source.streams[0].cache)
-            ids = read_ids(spec, view, self.window, epoch, position, skip, store=store)
+            ids = read_ids(dealt, view, window, epoch, position, skip, store=store)
         if not len(ids):  # as most parts of a small dataset are
             return
         world = view.world
         num_sharing = world.ranks_per_node * world.workers_per_rank  # the processes of a node share a cache
         reader = Reader(self.source.streams, options)
-        yield from reader.batches(ids, convert, self.source.predownload, num_sharing=num_sharing)
+        if packs is None:
+            yield from reader.batches(ids, convert, self.source.predownload, num_sharing=num_sharing)
+            return
+        assert isinstance(self.source.cast, PackedCast)
+        read = read_packs(
+            reader,
+            packs,
+            ids,
+            self.source.cast.samples,
+            predownload=max(self.source.predownload, 8 * spec.batch_size * packs.num_pieces // len(packs)),
+            expected=expected_samples(spec, min(len(ids) * num_sharing / len(packs), 1)),
+        )
+        yield from map(convert, read)
 
     def batches(self, num_rows: int, drop_last: bool = False) -> Iterator[pa.Table]:
         """Yield tables of exactly so many rows, only the last may have fewer; the state is that behind the table."""

@@ -21,7 +21,8 @@ from hf_mds.hf.features import ArrayKind, ColumnCast, TableCast, array_kind, fea
 from hf_mds.hf.layout import check_features, column_storage, names_column, stored_features
 from hf_mds.hf.media import is_media
 from hf_mds.hf.meshes import replication_of
-from hf_mds.plan import EpochSpec, StreamSpec
+from hf_mds.hf.packed import Packing, packed_cast, token_columns
+from hf_mds.plan import EpochSpec, StreamSpec, World
 from hf_mds.storage.urls import split_file_url
 
 __all__ = ["open_source", "streams_of_files", "streams_of_mix"]
@@ -99,6 +100,7 @@ def open_source(
     features: datasets.Features | None = None,
     replication: Any = None,
     uneven: bool = False,
+    packing: Packing | None = None,
 ) -> Source:
     """Read the indexes of streams and return what a dataset over them yields.
 
@@ -110,6 +112,7 @@ def open_source(
         features: What the columns shall be; by default what their encodings say.
         replication: Consecutive ranks that read the same samples, or a DeviceMesh, see `replication_of`.
         uneven: Whether ranks may have different numbers of samples, so that each is read once.
+        packing: How samples are packed, if they are.
 
     Raises:
         ValueError: If options do not fit each other or the data.
@@ -141,7 +144,7 @@ def open_source(
         columns = _with_features(columns, features)
     read = replace(read, columns=tuple(encodings))
     replicas, ranks = replication_of(replication)
-    return Source(
+    source = Source(
         opened,
         _without_repeats(spec) if uneven else spec,
         read,
@@ -150,6 +153,19 @@ def open_source(
         replicas,
         uneven=uneven,
         ranks=ranks,
+    )
+    return source if packing is None else _packed(source, packing, None if names is None else list(columns))
+
+
+def _packed(source: Source, packing: Packing, chosen: Sequence[str] | None) -> Source:
+    """Return a source whose examples are packs. The order of the samples must not depend on the number of nodes."""
+    cast = packed_cast(source.cast.columns, packing, chosen)
+    return replace(
+        source,
+        spec=replace(source.spec, packing=packing.spec, num_canonical_nodes=source.spec.canonical_nodes(World())),
+        options=replace(source.options, columns=cast.sources),
+        cast=cast,
+        tokens=token_columns(source.streams, packing, cast),
     )
 
 

@@ -328,7 +328,7 @@ class ResumableDataset(datasets.IterableDataset):
             if rest:
                 raise ResumeError("state: a run's state must begin at a whole batch, got one within a batch")
             state = {**state, "sample_in_epoch": position, "samples_read": 0}
-        end, step = leaf.steps(run_spec(spec, state))
+        end, step = leaf.steps(leaf.dealt(state))
         position = state["sample_in_epoch"]
         end = position + (end - position) // step * step if drop_last else end
         position += num_batches * step
@@ -363,7 +363,7 @@ class ResumableDataset(datasets.IterableDataset):
                 f"the number of batches must be known before an epoch to have a length, got {changing or 'a mix'} in "
                 "between, which changes it"
             )
-        end, step = leaf.steps(run_spec(leaf.view()[2], leaf.fresh_state(self.epoch)))
+        end, step = leaf.steps(leaf.dealt(leaf.fresh_state(self.epoch)))
         num_samples = max(end - leaf.window.start, 0)
         return num_samples // step if drop_last else -(-num_samples // step)
 

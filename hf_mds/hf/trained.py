@@ -58,9 +58,8 @@ class TrainedDataset(ResumableDataset):
                 f"a length needs a number of examples that is known before an epoch, got {changing or 'a mix'} in "
                 "between, which changes it; give max_steps to a Trainer"
             )
-        view, _, spec = leaf.view()
-        spec = run_spec(spec, leaf.fresh_state(self.epoch))
-        count = len(read_ids(spec, view, leaf.window, self.epoch, leaf.window.start))
+        spec = leaf.dealt(leaf.fresh_state(self.epoch))
+        count = len(read_ids(spec, leaf.view()[0], leaf.stretch(spec), self.epoch, leaf.window.start))
         return ceil(count / (batched_by(self._ex_iterable) or 1))
 
     # ---- the loader that reads
@@ -131,7 +130,7 @@ class TrainedDataset(ResumableDataset):
     def samples_and_steps(self, client: Client) -> tuple[int, int | None]:
         """Return (samples of a step of all ranks, steps of an epoch; None where that is not known before)."""
         leaf = self._only_leaf("be trained on").with_source(client=client)
-        end, step = leaf.steps(run_spec(leaf.view()[2], leaf.fresh_state(self.epoch)))
+        end, step = leaf.steps(leaf.dealt(leaf.fresh_state(self.epoch)))
         is_counted = changes_count(self._ex_iterable) is None
         return step, ceil((end - leaf.window.start) / step) if is_counted else None
 
@@ -182,11 +181,11 @@ class TrainedDataset(ResumableDataset):
         self._pass = client, self._starting_state_dict, loader.skip_batches if run is not None else 0
         share = leaf.share()
         if share is not None and share.takes == "own" and is_counted and not share.drop_last:
-            spec = run_spec(leaf.view()[2], leaf.fresh_state(self.epoch))
-            loader.remainder = num_steps(share, spec, share.num_samples(spec, leaf.window))[1]
+            spec = leaf.dealt(leaf.fresh_state(self.epoch))
+            loader.remainder = num_steps(share, spec, share.num_samples(spec, leaf.stretch(spec)))[1]
 
     def _check_enough(self, leaf: MDSExamplesIterable) -> None:
-        end, step = leaf.steps(run_spec(leaf.view()[2], leaf.fresh_state(self.epoch)))
+        end, step = leaf.steps(leaf.dealt(leaf.fresh_state(self.epoch)))
         if not leaf.source.uneven and end - leaf.window.start < step:
             raise ValueError(
                 f"dataset: an epoch must have a full batch for each rank, {step} samples, got "
@@ -195,7 +194,7 @@ class TrainedDataset(ResumableDataset):
 
     def _skip(self, leaf: MDSExamplesIterable, num_steps: int) -> None:
         """Leave out some steps of the trainer unread."""
-        end, step = leaf.steps(run_spec(leaf.view()[2], leaf.fresh_state(self.epoch)))
+        end, step = leaf.steps(leaf.dealt(leaf.fresh_state(self.epoch)))
         epochs, rest = divmod(num_steps, -(-(end - leaf.window.start) // step))
         if epochs:
             self._later += epochs
