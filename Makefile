@@ -17,7 +17,7 @@ TEST_CLUSTERS = $(CLUSTERS)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_A
 TESTS_OF_DATASETS = tests/hf tests/conformance tests/engine
 # Servers that tests start and no package of pip brings: Azurite comes by npm, where there is npm.
 SERVERS = .servers
-SOURCES = hf_mds builders tests demo benchmarks notebooks
+SOURCES = hf_mds builders build_backend tests demo benchmarks notebooks
 export HF_HUB_OFFLINE = 1
 
 .PHONY: demo test test-clusters bench lint clean

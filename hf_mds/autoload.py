@@ -2,7 +2,7 @@
 
 `import hf_mds` shall be quick, and `datasets` takes a second to import. So for each that is not there yet, a finder at
 the head of `sys.meta_path` waits for it, and registers once it is. (Of an installed hf_mds, fsspec finds mds:// by
-itself.)
+itself; and a .pth file that comes with the package imports it when `datasets` is, see build_backend/.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["install"]
+__all__ = ["install", "install_quietly"]
 
 
 def install() -> None:
@@ -28,10 +28,20 @@ def install() -> None:
             sys.meta_path.insert(0, _Finder(host, register))
 
 
-def _register_builder() -> None:
-    from hf_mds.hf.register import register
+def install_quietly() -> None:
+    """Register as `install` does, for a program that has not asked for it: what fails is logged, and no more."""
+    install()
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder):
+            finder.is_quiet = True
 
-    register()
+
+def _register_builder() -> None:
+    """Tell `datasets` the name of the builder, if it is that of Hugging Face: many a project has a folder so called."""
+    if "datasets.packaged_modules" in sys.modules:
+        from hf_mds.hf.register import register
+
+        register()
 
 
 def _register_filesystem() -> None:
@@ -49,6 +59,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def __init__(self, host: str, register: Callable[[], None]) -> None:
         self.host = host
+        self.is_quiet = False
         self._register = register
 
     def find_spec(
@@ -67,7 +78,17 @@ class _Finder(importlib.abc.MetaPathFinder):
     def _loaded(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        self._register()
+        try:
+            self._register()
+        except Exception as error:
+            if not self.is_quiet:
+                raise
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "hf_mds cannot teach %s the name mds: %s: %s; HF_MDS_AUTOLOAD=0 turns this off",
+                self.host, type(error).__name__, error,
+            )  # fmt: skip
 
 
 class _Loader(importlib.abc.Loader):

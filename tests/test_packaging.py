@@ -16,26 +16,31 @@ import pytest
 import hf_mds
 
 ROOT = Path(__file__).parent.parent
-BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
+BUILD = "import sys; sys.path.insert(0, sys.argv[1]); import backend; print(getattr(backend, sys.argv[2])(sys.argv[3]))"
+AUTOLOAD = {"_hf_mds_autoload.py", "hf_mds_autoload.pth"}
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the package is made of: building leaves files behind."""
     folder = tmp_path_factory.mktemp("sources")
-    for name in ("hf_mds", "builders"):
+    for name in ("hf_mds", "builders", "build_backend"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, folder)
     return folder
 
 
-def build(sources: Path, kind: str, out: Path) -> zipfile.ZipFile:
+def build_file(sources: Path, kind: str, out: Path) -> Path:
     out.mkdir()
-    command = [sys.executable, "-c", BUILD, kind, str(out)]
+    command = [sys.executable, "-c", BUILD, str(sources / "build_backend"), kind, str(out)]
     done = subprocess.run(command, cwd=sources, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    return zipfile.ZipFile(out / done.stdout.split()[-1])
+    return out / done.stdout.split()[-1]
+
+
+def build(sources: Path, kind: str, out: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(build_file(sources, kind, out))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,7 @@ print(hf_mds.__file__, hf_mds.builders.mds.mds.__file__, sep="\\n")
 
 def test_wheel_holds_the_package_and_nothing_beside_it(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
-    assert {name.split("/")[0] for name in names} == {"hf_mds", f"hf_mds-{hf_mds.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"hf_mds", f"hf_mds-{hf_mds.__version__}.dist-info", *AUTOLOAD}
     package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "hf_mds").rglob("*.py")}
     builders = {f"hf_mds/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "builders").rglob("*.py")}
     assert {name for name in names if name.startswith("hf_mds/")} == package | builders | {"hf_mds/py.typed"}
