@@ -55,7 +55,7 @@ def make_peer(options: argparse.Namespace) -> Any:
     """Return a function that makes the peer's dataset; what it needs is imported."""
     import boto3  # noqa: F401
     import torch.utils.data  # noqa: F401
-    from order import import_peer
+    from peer import import_peer
 
     streaming = import_peer()
     return lambda: streaming.StreamingDataset(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib
 import json
 import os
 import platform
@@ -24,10 +23,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+
+from peer import import_peer
 
 SEED = 9176
 MEASURES = {
@@ -107,23 +107,6 @@ def prepare_ours(options: argparse.Namespace) -> Callable[[], Any]:
         return plan.ids(*last)
 
     return compute
-
-
-def import_peer() -> ModuleType:
-    """Import mosaicml-streaming; its image datasets want a torchvision that fits, which the order has no need of."""
-    try:
-        return importlib.import_module("streaming")
-    except (ImportError, RuntimeError):
-        for name in [name for name in sys.modules if name.split(".")[0] in ("streaming", "torchvision")]:
-            del sys.modules[name]
-        names = ("", ".datasets", ".datasets.folder", ".transforms", ".transforms.functional")
-        for name in ("torchvision" + part for part in names):
-            module = ModuleType(name)
-            module.__spec__ = ModuleSpec(name, None)
-            module.__path__ = []
-            module.__getattr__ = lambda name: type(name, (), {})  # type: ignore[method-assign]
-            sys.modules[name] = module
-        return importlib.import_module("streaming")
 
 
 def prepare_peer(options: argparse.Namespace) -> Callable[[], Any]:
