@@ -17,9 +17,10 @@ import pyarrow as pa
 from torch.utils.data import IterableDataset, get_worker_info
 
 from hf_mds.engine.parcels import Parcel, Post
+from hf_mds.engine.worker_states import FINISHED
 from hf_mds.lazy import cached_property
 
-__all__ = ["BatchServer", "CollatedBatches", "Requests", "as_it_is", "dealt"]
+__all__ = ["BatchServer", "CollatedBatches", "Requests", "StampedBatches", "as_it_is", "dealt"]
 
 _SECONDS = 0.01
 """What making the batches of a message takes, about: the hand-over is a hundredth of it."""
@@ -109,6 +110,40 @@ class CollatedBatches(IterableDataset[Any]):
                 yield batch
 
 
+class StampedBatches(CollatedBatches):
+    """The batches of a dataset whose batches do not tell how many samples were read: each with the state behind it.
+
+    What is yielded is (batch, worker, state); a batch that was made ahead of the loop has a state that nobody looks at.
+    The worker's last batch has FINISHED, for which the batches are made one ahead.
+    """
+
+    def __init__(self, batches: CollatedBatches, states: list[Any]) -> None:
+        """Stamp batches.
+
+        Args:
+            batches: To be stamped.
+            states: For each worker the one with which its first pass begins; None for the beginning of the epoch.
+                FINISHED: it has nothing in this pass.
+        """
+        self.__dict__.update(batches.__dict__)
+        self._states = states
+
+    def unfinished(self) -> Iterator[Any]:
+        """Begin a pass."""
+        info = get_worker_info()
+        worker = 0 if info is None else info.id
+        begin, self._states = self._states[worker], [None] * len(self._states)
+        if begin == FINISHED:
+            return
+        self._dataset.begin_pass_with(begin)
+        batches = super().unfinished()
+        batch, state = next(batches, None), self._dataset.state_dict()
+        while batch is not None:
+            following = next(batches, None)
+            yield batch, worker, FINISHED if following is None else state
+            batch, state = following, self._dataset.state_dict()
+
+
 class BatchServer:
     """In a worker: the batches of its part of a dataset, some at a time. torch takes it for a dataset with indices."""
 
@@ -156,13 +191,14 @@ def as_it_is(message: Any) -> Any:
     return message
 
 
-def dealt(parcels: Iterable[Parcel], requests: Requests) -> Iterator[Any]:
-    """Yield the batches of all workers in turn, as many as the workers have."""
+def dealt(parcels: Iterable[Parcel], requests: Requests, first: int = 0) -> Iterator[Any]:
+    """Yield the batches of all workers in turn, from the `first` worker on, as many as the workers have."""
     parcels = iter(parcels)
     waiting: list[deque[Any]] = [deque() for _ in range(requests.num_workers)]
     has_ended = [False] * requests.num_workers
+    turn = range(first, requests.num_workers)
     while not (requests.is_over and not any(waiting)):
-        for worker, batches in enumerate(waiting):
+        for worker, batches in ((worker, waiting[worker]) for worker in turn):
             while not batches and not has_ended[worker]:
                 parcel = next(parcels)
                 requests.learn(parcel)
@@ -171,5 +207,6 @@ def dealt(parcels: Iterable[Parcel], requests: Requests) -> Iterator[Any]:
                 requests.is_over = all(has_ended)
             if batches:
                 yield batches.popleft()
+        turn = range(requests.num_workers)
     for _ in parcels:  # those that were asked for before all workers had said that they have no more
         pass

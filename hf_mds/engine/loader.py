@@ -10,9 +10,10 @@ from typing import Any
 from torch import distributed
 from torch.utils.data import DataLoader
 
-from hf_mds.engine.handover import BatchServer, CollatedBatches, Requests, as_it_is, dealt
+from hf_mds.engine.handover import BatchServer, CollatedBatches, Requests, StampedBatches, as_it_is, dealt
 from hf_mds.engine.parcels import Post
 from hf_mds.engine.states import check_mapping
+from hf_mds.engine.worker_states import WorkerStates, is_of_workers
 from hf_mds.errors import ResumeError
 
 __all__ = ["StreamingDataLoader"]
@@ -50,9 +51,9 @@ class StreamingDataLoader(DataLoader[Any]):
     True
 
     Args:
-        dataset: The dataset, of one rank if it was split by `split_dataset_by_node`. Transformations that keep the
-            number of samples may stand in between, others may not: with a filter the batches no longer tell how many
-            samples were read.
+        dataset: The dataset, of one rank if it was split by `split_dataset_by_node`. Transformations may stand in
+            between. With one that may change the number of samples, such as a filter, batches do not tell how many
+            samples were read: the state is then that of this rank and its workers, and goes on with as many of each.
         batch_size: Samples of a batch; the same that load_dataset was given. With None the dataset must batch itself.
         **options: All else that torch's DataLoader takes.
 
@@ -71,6 +72,8 @@ class StreamingDataLoader(DataLoader[Any]):
             raise ValueError("in_order must be True for a state to say which batches were taken, got False")
         self._taken = 0
         self._pending: Any = None
+        self._stamps: WorkerStates | None = None  # of this pass, if batches do not tell how many samples were read
+        self._loaded: WorkerStates | None = None
         self._workers: tuple[DataLoader[Any], Requests, Callable[[Any], Any]] | None = None  # those that live on
         super().__init__(dataset.for_loader(batch_size), batch_size=batch_size, **options)
         if "collate_fn" not in options and self._data.list_columns:
@@ -91,7 +94,7 @@ class StreamingDataLoader(DataLoader[Any]):
             if num_ranks > 1 and self._data.num_replicas == 1:
                 _warn_of_ranks(num_ranks)
         if self._taken and self.state_dict()["epoch"] > self._data.epoch:  # the loop took all, and did not ask for more
-            self._pending = None
+            self._pending = self._stamps = None
             self._data.begin_next_epoch()
         self._taken = 0
         pending = self._pending_state()
@@ -99,27 +102,38 @@ class StreamingDataLoader(DataLoader[Any]):
             self._workers = None
             self._pending = pending
         self._data.begin_pass_with(pending)
-        for batch in self._batches_of_workers() if self.num_workers else self._batches_made_here():
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            self._workers = None
+        if not self._data.batches_tell:
+            self._stamps = loaded or WorkerStates.begin(self._data.epoch, self.num_workers, pending)
+        batches = self._batches_of_workers() if self.num_workers else self._batches_made_here()
+        for batch in batches if self._stamps is None else self._stamps.read(batches):
             self._taken += 1
             yield batch
         self._taken = 0
-        self._pending = None
+        self._pending = self._stamps = None
         self._data.begin_next_epoch()
 
-    def _batches_made_here(self) -> Iterator[Any]:
+    def _collated(self) -> CollatedBatches:
         batches = CollatedBatches(self.dataset, self.batch_size, self.collate_fn, self.drop_last)
+        return batches if self._stamps is None else StampedBatches(batches, list(self._stamps.states))
+
+    def _batches_made_here(self) -> Iterator[Any]:
+        batches = self._collated()
         yield from DataLoader(batches, batch_size=None, collate_fn=as_it_is, pin_memory=self.pin_memory)
 
     def _batches_of_workers(self) -> Iterator[Any]:
         workers = self._workers or self._start_workers()
         self._workers = workers if self.persistent_workers else None
         loader, requests, finish = workers
-        yield from map(finish, dealt(loader, requests))
+        first = 0 if self._stamps is None else self._stamps.next_worker
+        yield from map(finish, dealt(loader, requests, first))
 
     def _start_workers(self) -> tuple[DataLoader[Any], Requests, Callable[[Any], Any]]:
         """Return the loader of messages, what it asks for, and what is left to do with the batches."""
         requests = Requests(self.num_workers)
-        batches = CollatedBatches(self.dataset, self.batch_size, self.collate_fn, self.drop_last)
+        batches = self._collated()
         # What is left to do is done here, on the workers' memory. But torch pins what workers have finished.
         lends = batches.has_finish and not self.pin_memory
         source, finish = (batches.unfinished, batches.finish) if lends else (batches.__iter__, as_it_is)
@@ -142,18 +156,29 @@ class StreamingDataLoader(DataLoader[Any]):
 
         Every rank has the same. `load_state_dict` of this class and of the dataset take it, and so does the reference.
 
-        Raises:
-            ResumeError: If the dataset changes the number of samples between reading and batching.
+        With a filter, or what else may change the number of samples, it is the state of this rank: of each of its
+        workers, 2 kB for each, behind the last batch that came from it. Each rank must save and load its own.
         """
+        if not self._data.batches_tell:
+            pending = self._pending_state()
+            stamps = self._loaded or self._stamps or WorkerStates.begin(self._data.epoch, self.num_workers, pending)
+            return stamps.to_dict()
         return dict(self._data.run_state(self._taken, self._pending_state(), drop_last=self.drop_last))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a state with the next pass, whatever number of ranks and workers saved it.
 
         Raises:
-            ResumeError: If the state does not fit the dataset, or is none.
+            ResumeError: If the state does not fit the dataset, or is none; or it is one of workers, and there are more
+                or fewer of them.
         """
         check_mapping(state_dict)
+        if is_of_workers(state_dict):
+            self._loaded = WorkerStates.from_dict(state_dict, num_workers=self.num_workers)
+            self._data.check_worker_states(self._loaded.states)
+            self._data.set_epoch(self._loaded.epoch)
+            self._taken = 0
+            return
         if "sample_in_epoch" not in state_dict:
             raise ResumeError(
                 f"state: it must be a StreamingDataLoader's or the reference's, got keys {sorted(state_dict)}; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -342,6 +342,21 @@ class ResumableDataset(datasets.IterableDataset):
     def num_replicas(self) -> int:
         """Ranks that the dataset was split for."""
         return self._only_leaf("be read by a StreamingDataLoader").view()[0].num_ranks
+
+    @property
+    def batches_tell(self) -> bool:
+        """Whether the number of batches tells how many samples were read, so that a run's state can be had of it."""
+        return changes_count(self._ex_iterable) is None
+
+    def check_worker_states(self, states: Sequence[Any]) -> None:
+        """Check states that workers of a loader shall begin with, and take over what the run had settled.
+
+        Raises:
+            ResumeError: If one does not fit this dataset.
+        """
+        for state in states:
+            if isinstance(state, Mapping):
+                self.load_state_dict(state)
 
     @property
     def list_columns(self) -> list[str]:

@@ -188,16 +188,66 @@ def test_take_and_skip(load: Callable[..., Any], numbers: Any, folder: str) -> N
     assert [n for batch in batches(loader) for n in batch] == numbers.order(folder, epoch=2)[8:58]
 
 
-def test_what_changes_the_number_of_samples_is_refused(load: Callable[..., Any]) -> None:
-    for transform, name in (
-        (lambda d: d.filter(lambda sample: sample["n"] % 2 == 0), "filter"),
-        (lambda d: d.repeat(2), "repeat"),
-        (lambda d: d.map(double_batch, batched=True).take(5), "take"),
+def is_kept(sample: dict[str, Any]) -> bool:
+    return bool(sample["n"] % 3 and not 20 < sample["n"] < 30)
+
+
+CHANGING: dict[str, Callable[[Any], Any]] = {
+    "filter": lambda d: d.map(lambda sample: {"n": 7 * sample["n"]}).filter(is_kept),
+    "filter of a rank": lambda d: split_dataset_by_node(d, 1, 2).filter(is_kept).map(double_batch, batched=True),
+    "repeat": lambda d: d.repeat(2),
+    "take": lambda d: d.map(double_batch, batched=True).take(5),
+}
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("num_workers", [0, 2, 3])
+@pytest.mark.parametrize("name", CHANGING)
+def test_where_batches_do_not_tell_each_worker_has_its_state(
+    load: Callable[..., Any], name: str, num_workers: int
+) -> None:
+    """What is kept of the samples is known to the worker that reads them; what it has read ahead is not counted."""
+
+    def make() -> Any:
+        return hf_mds.StreamingDataLoader(CHANGING[name](load()), batch_size=4, num_workers=num_workers)
+
+    loader = make()
+    whole, second = batches(loader), batches(loader)
+    loader = make()
+    taken = iter(loader)
+    for done in range(len(whole) + 1):
+        state = json.loads(json.dumps(loader.state_dict()))
+        if done in (0, 1, 3, len(whole) // 2, len(whole) - 1, len(whole)):
+            resumed = make()
+            resumed.load_state_dict(state)
+            assert resumed.state_dict() == state
+            assert batches(resumed) == (whole[done:] if done < len(whole) else second), done
+        if done < len(whole):
+            assert next(taken)["n"].tolist() == whole[done]
+    assert batches(loader) == second  # it had taken all, and did not ask for more
+
+
+def test_a_state_of_workers_is_for_as_many(load: Callable[..., Any]) -> None:
+    loader = hf_mds.StreamingDataLoader(load().filter(is_kept), batch_size=4)
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(ResumeError, match="num_workers must be 2 as this loader's, got 0"):
+        hf_mds.StreamingDataLoader(load().filter(is_kept), batch_size=4, num_workers=2).load_state_dict(state)
+    for wrong, what in (
+        ({"version": 9}, "version must be 1, got 9"),
+        ({"workers": []}, "a state for each of 1 workers"),
+        ({"next_worker": 1}, "next_worker 1"),
+        ({"epoch": None}, "got epoch None"),
+        ({"workers": [{"epoch": 0}]}, "must hold epoch and examples_iterable"),
     ):
-        loader = hf_mds.StreamingDataLoader(transform(load()), batch_size=4)
-        assert len(batches(loader)) > 0
-        with pytest.raises(ResumeError, match=rf"got {name}"):
-            loader.state_dict()
+        with pytest.raises(ResumeError, match=what):
+            hf_mds.StreamingDataLoader(load().filter(is_kept), batch_size=4).load_state_dict({**state, **wrong})
+    other = load(shuffle=False).filter(is_kept)
+    with pytest.raises(ResumeError, match="shuffle must be False"):
+        hf_mds.StreamingDataLoader(other, batch_size=4).load_state_dict(state)
+
+
+def test_what_is_no_dataset_of_ours_is_refused(load: Callable[..., Any]) -> None:
     with pytest.raises(ResumeError, match="one MDS source"):
         loader = hf_mds.StreamingDataLoader(_adopted(concatenate_datasets([load(), load()])), batch_size=4)
     with pytest.raises(TypeError, match="dataset must be that of load_dataset"):
