@@ -66,7 +66,7 @@ class PlanTables:
 
 
 def _write(path: Path, table: Table) -> None:
-    data = np.ascontiguousarray(table)
+    data = np.ascontiguousarray(table).data
     with open(path, "wb") as file:
         file.write(data)
         file.write(_MARK + zlib.crc32(data).to_bytes(4, "little"))
@@ -76,5 +76,5 @@ def _checked(memory: mmap.mmap, dtype: np.dtype[np.signedinteger], length: int) 
     """Return the table of a file, None if it is damaged."""
     tail = memory[-_TAIL_BYTES:]
     table = np.frombuffer(memory, dtype, length)
-    is_whole = tail == _MARK + zlib.crc32(table).to_bytes(4, "little")
+    is_whole = tail == _MARK + zlib.crc32(memoryview(memory)[:-_TAIL_BYTES]).to_bytes(4, "little")
     return table if is_whole else None

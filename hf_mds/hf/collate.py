@@ -10,11 +10,11 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets.formatting import NumpyFormatter, PythonFormatter, TorchFormatter
-from torch import from_numpy
+from torch import as_tensor, from_numpy
 from torch.utils.data import default_collate
 
-from hf_mds.hf.examples import decoder_of, examples_of
-from hf_mds.hf.rows import extracted, has_fixed_shape, has_nulls, is_number, rows_of
+from hf_mds.hf.plain import decoder_of, examples_of
+from hf_mds.hf.rows import extracted, formatted, has_fixed_shape, has_nulls, is_number, rows_of, texts_of
 
 __all__ = ["table_collation"]
 
@@ -57,31 +57,17 @@ def _collated(column: pa.ChunkedArray, formatter: Any, feature: Any) -> Any:
         return None
     kind = type(formatter)
     if feature == datasets.Value("string"):
-        return None if kind is NumpyFormatter else _texts(column.to_pylist(), formatter)
+        return None if kind is NumpyFormatter else texts_of(column)
     if is_number(feature):
         return _numbers(extracted(column, formatter), formatter)
     if has_fixed_shape(feature) and kind is not PythonFormatter:
-        return _tensor(extracted(column, formatter), formatter)
+        return as_tensor(formatted(extracted(column, formatter), formatter))
     return None
 
 
-def _texts(texts: list[str], formatter: Any) -> list[str] | None:
-    """Return texts, unless NumPy, through which torch's formatter goes, would drop zeros at the end of some."""
-    return None if type(formatter) is TorchFormatter and any(text.endswith("\0") for text in texts) else texts
-
-
 def _numbers(values: np.ndarray[Any, Any], formatter: Any) -> Any:
-    if type(formatter) is NumpyFormatter:  # numbers keep their type, if they come one by one
-        return from_numpy(values.copy())
+    if type(formatter) is TorchFormatter:
+        return formatted(values, formatter)
     if type(formatter) is PythonFormatter:
         return from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
-    return _tensor(values, formatter)
-
-
-def _tensor(values: np.ndarray[Any, Any], formatter: Any) -> Any:
-    """Return a tensor of the types that formatters have by default; NumPy makes it, without torch's threads."""
-    given = formatter.torch_tensor_kwargs if type(formatter) is TorchFormatter else formatter.np_array_kwargs
-    if given:
-        return default_collate(list(formatter.recursive_tensorize({"column": values})["column"]))
-    with np.errstate(over="ignore"):
-        return from_numpy(values.astype(np.float32 if values.dtype.kind == "f" else np.int64))
+    return from_numpy(values.copy())  # NumPy's keep their type, if they come one by one

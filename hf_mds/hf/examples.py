@@ -237,7 +237,7 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
     def _made(self, make: Callable[[pa.Table], Sequence[T]]) -> Iterator[Sequence[T]]:
         cast = self.source.cast
         options = self.source.options
-        if _has_media(self.features):
+        if has_media(self.features):
             options = replace(options, batch_rows=min(options.batch_rows, _MEDIA_ROWS))
         return self._read(lambda batch: make(cast(batch)), options)
 
@@ -323,35 +323,6 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         return MDSExamplesIterable(replace(self.source, **changes), self.requests)
 
 
-def worker_of_process() -> tuple[int, int] | None:
-    """Return (number, count) of the DataLoader worker that this process is, None if it is none."""
-    if "torch" not in sys.modules:
-        return None
-    from torch.utils.data import get_worker_info
-
-    info = get_worker_info()
-    return None if info is None else (info.id, info.num_workers)
-
-
-@functools.lru_cache(maxsize=1)
-def _die_with_parent() -> None:
-    """See to it that a DataLoader worker ends when its parent was killed.
-
-    torch's worker notices that, and leaves; but on its way out it waits for somebody to read what is in its queue,
-    which nobody will, for its siblings hold the pipe open. This runs before that wait.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None or parent.pid is None:
-        return
-    pid = parent.pid  # asked by its number: of a forked worker, siblings hold what `parent.is_alive` looks at
-
-    def leave() -> None:
-        if os.getppid() != pid:
-            os._exit(1)
-
-    multiprocessing.util.Finalize(None, leave, exitpriority=100)
-
-
 @functools.lru_cache(maxsize=1)
 def _warn_of_batches(view: View) -> None:
     iterable_dataset.logger.warning(
@@ -364,56 +335,3 @@ def _warn_of_batches(view: View) -> None:
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    if column.null_count and isinstance(column.type, pa.ExtensionType):  # datasets 4 would make nan of a null array
-        return [value for chunk in column.chunks for value in chunk.storage.to_pylist()]
-    return column.to_pylist()  # type: ignore[no-any-return]
-
-
-def batch_of(table: pa.Table, features: datasets.Features) -> dict[str, list[Any]]:
-    """Return a table as a batch of `datasets`: a list of values for each column."""
-    decode = decoder_of(features)
-    if decode is None:
-        return {name: _values(table.column(name)) for name in table.column_names}
-    examples = examples_of(table, decode)
-    return {name: [example[name] for example in examples] for name in table.column_names}
-
-
-def examples_of(table: pa.Table, decode: Callable[[dict[str, Any]], dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return the rows of a table as examples of `datasets`; `decode` as `decoder_of` gives it."""
-    names = table.column_names
-    rows = zip(*map(_values, table.columns), strict=True)
-    if decode is None:
-        return [dict(zip(names, row, strict=True)) for row in rows]
-    return [decode(dict(zip(names, row, strict=True))) for row in rows]
-
-
-def _has_media(feature: Any) -> bool:
-    """Return whether decoding a sample makes something large of it: a picture, a sound."""
-    if isinstance(feature, dict):
-        return any(map(_has_media, feature.values()))
-    if isinstance(feature, (datasets.List, datasets.LargeList)):
-        return _has_media(feature.feature)
-    return hasattr(feature, "decode_example") and not isinstance(feature, datasets.Json)
-
-
-def decoder_of(features: datasets.Features) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """Return what decodes the values of an example, as `datasets` does; but JSON exactly.
-
-    The reader of JSON in `datasets` is a fast one that gets the last digits of most floats wrong.
-    """
-    texts = [name for name, feature in features.items() if isinstance(feature, datasets.Json)]
-    rest = datasets.Features({**features, **dict.fromkeys(texts, datasets.Value("string"))})
-    decodes_rest = any(rest._column_requires_decoding.values())
-    if not texts:
-        return rest.decode_example if decodes_rest else None
-
-    def decode(example: dict[str, Any]) -> dict[str, Any]:
-        for name in texts:
-            if example[name] is not None:
-                example[name] = json.loads(example[name])
-        return rest.decode_example(example) if decodes_rest else example
-
-    return decode

@@ -24,9 +24,11 @@ from hf_mds.engine.states import (
 )
 from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import batched_by, changes_count, detached, find_leaf, leaf_states, with_leaf
-from hf_mds.hf.examples import MDSExamplesIterable, batch_of, decoder_of, examples_of, worker_of_process
+from hf_mds.hf.examples import MDSExamplesIterable
 from hf_mds.hf.finished import FinishedWorkers
-from hf_mds.hf.rows import rows_of
+from hf_mds.hf.loader_worker import worker_of_process
+from hf_mds.hf.plain import batch_of, decoder_of, examples_of
+from hf_mds.hf.rows import format_batch, rows_of
 from hf_mds.plan.checks import check_int
 
 __all__ = ["ResumableDataset"]
@@ -91,7 +93,10 @@ class ResumableDataset(datasets.IterableDataset):
         if self.leaf is not None:
             formatter = get_formatter(self._format_type, features=self.features)
             for table in self.tables(batch_size, drop_last_batch):
-                yield formatter.format_batch(table) if self._formatting else batch_of(table, self.features)
+                if self._formatting:
+                    yield format_batch(table, formatter, self.features)
+                else:
+                    yield batch_of(table, self.features)
             return
         self._begin_pass()
         yield from super().iter(batch_size, drop_last_batch)
@@ -339,11 +344,6 @@ class ResumableDataset(datasets.IterableDataset):
         return {**{key: state[key] for key in kept}, "sample_in_epoch": position}
 
     @property
-    def num_replicas(self) -> int:
-        """Ranks that the dataset was split for."""
-        return self._only_leaf("be read by a StreamingDataLoader").view()[0].num_ranks
-
-    @property
     def batches_tell(self) -> bool:
         """Whether the number of batches tells how many samples were read, so that a run's state can be had of it."""
         return changes_count(self._ex_iterable) is None
@@ -357,6 +357,11 @@ class ResumableDataset(datasets.IterableDataset):
         for state in states:
             if isinstance(state, Mapping):
                 self.load_state_dict(state)
+
+    @property
+    def num_replicas(self) -> int:
+        """Ranks that the dataset was split for."""
+        return self._only_leaf("be read by a StreamingDataLoader").view()[0].num_ranks
 
     @property
     def list_columns(self) -> list[str]:

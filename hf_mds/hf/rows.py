@@ -14,7 +14,19 @@ import numpy as np
 import pyarrow as pa
 from datasets.formatting import NumpyFormatter, TorchFormatter
 
-__all__ = ["extracted", "has_fixed_shape", "has_nulls", "is_number", "rows_of"]
+from hf_mds.hf.plain import has_pictures
+from hf_mds.hf.threads import mapped
+
+__all__ = [
+    "extracted",
+    "format_batch",
+    "formatted",
+    "has_fixed_shape",
+    "has_nulls",
+    "is_number",
+    "rows_of",
+    "texts_of",
+]
 
 _ARRAYS = (datasets.Array2D, datasets.Array3D, datasets.Array4D, datasets.Array5D)
 
@@ -34,12 +46,32 @@ def rows_of(table: pa.Table, formatter: Any, features: datasets.Features) -> Ite
             if values is not None:
                 whole[name] = values
     rest = table.drop_columns(list(whole))
-    for row in range(len(table)):
-        one_by_one = formatter.format_row(rest.slice(row, 1)) if rest.num_columns else {}
-        if whole:
-            yield {name: whole[name][row] if name in whole else one_by_one[name] for name in table.column_names}
-        else:
-            yield one_by_one
+    if not rest.num_columns:
+        for values in zip(*whole.values(), strict=True):
+            yield dict(zip(whole, values, strict=True))
+        return
+    pieces = [rest.slice(row, 1) for row in range(len(table))]
+    threaded = has_pictures(features)
+    for row, one in enumerate(mapped(formatter.format_row, pieces) if threaded else map(formatter.format_row, pieces)):
+        yield {name: whole[name][row] if name in whole else one[name] for name in table.column_names} if whole else one
+
+
+def format_batch(table: pa.Table, formatter: Any, features: datasets.Features) -> Any:
+    """Return a table as `formatter.format_batch` gives it; arguments as of `rows_of`."""
+    if type(formatter) not in (NumpyFormatter, TorchFormatter):
+        return formatter.format_batch(table)
+    whole: dict[str, Any] = {}
+    for name in table.column_names:
+        column, feature = table.column(name), features[name]
+        if has_nulls(column):
+            continue
+        if is_number(feature) or has_fixed_shape(feature):
+            whole[name] = formatted(extracted(column, formatter), formatter)
+        elif feature == datasets.Value("string") and type(formatter) is TorchFormatter:
+            whole[name] = texts_of(column)
+    rest = [name for name in table.column_names if whole.get(name) is None]
+    others = formatter.format_batch(table.select(rest)) if rest else {}
+    return {name: others[name] if name in others else whole[name] for name in table.column_names}
 
 
 def _rows_of_column(column: pa.ChunkedArray, formatter: Any, feature: Any) -> Sequence[Any] | None:
@@ -47,11 +79,12 @@ def _rows_of_column(column: pa.ChunkedArray, formatter: Any, feature: Any) -> Se
     if has_nulls(column):
         return None
     if feature == datasets.Value("string"):
-        return _texts(column.to_pylist(), formatter)
+        texts = texts_of(column)
+        return texts if texts is None or type(formatter) is TorchFormatter else [np.str_(text) for text in texts]
     if is_number(feature) and type(formatter) is NumpyFormatter:
         return list(extracted(column, formatter))  # numbers keep their type, if they come one by one
     if is_number(feature) or has_fixed_shape(feature):
-        return _unbound(formatter.recursive_tensorize({"column": extracted(column, formatter)})["column"])
+        return _unbound(formatted(extracted(column, formatter), formatter))
     if isinstance(feature, datasets.List) and is_number(feature.feature):
         arrays = (array for chunk in column.chunks for array in chunk.to_numpy(zero_copy_only=False))
         return [formatter.recursive_tensorize({"column": array.copy()})["column"] for array in arrays]
@@ -98,10 +131,24 @@ def has_fixed_shape(feature: Any) -> bool:
     return isinstance(feature, datasets.List) and feature.length > 0 and is_number(feature.feature)
 
 
-def _texts(values: list[str], formatter: Any) -> Sequence[Any] | None:
-    if any(text.endswith("\0") for text in values):  # NumPy, through which datasets goes, drops the end
-        return None
-    return values if type(formatter) is TorchFormatter else [np.str_(text) for text in values]
+def texts_of(column: pa.ChunkedArray) -> list[str] | None:
+    """Return the texts of a column; None if NumPy, through which formatters go, would drop zeros at the end of some."""
+    texts: list[str] = column.to_pylist()
+    return None if any(text.endswith("\0") for text in texts) else texts
+
+
+def formatted(values: np.ndarray[Any, Any], formatter: Any) -> Any:
+    """Return an array of numbers, (rows, ...), as a formatter makes it of all rows at once; with memory of its own."""
+    is_torch = type(formatter) is TorchFormatter
+    if formatter.torch_tensor_kwargs if is_torch else formatter.np_array_kwargs:
+        return formatter.recursive_tensorize({"column": values.copy()})["column"]
+    with np.errstate(over="ignore"):  # the types that both have by default; by NumPy, without torch's threads
+        values = values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
+    if not is_torch:
+        return values
+    import torch
+
+    return torch.from_numpy(values)
 
 
 def _unbound(batch: Any) -> Sequence[Any]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from hf_mds.engine.order import read_ids
 from hf_mds.engine.share import num_steps
-from hf_mds.engine.states import run_spec
 from hf_mds.hf.chains import batched_by, changes_count, find_leaf, with_leaf
 from hf_mds.hf.clients import Client, active_loader, client_of_loader
-from hf_mds.hf.examples import MDSExamplesIterable, worker_of_process
+from hf_mds.hf.examples import MDSExamplesIterable
+from hf_mds.hf.loader_worker import worker_of_process
 from hf_mds.hf.passes import ResumableDataset
 from hf_mds.plan.checks import check_int
 

@@ -51,6 +51,9 @@ class TableStore(Protocol):
             make: Returns the values, of shape (length,).
         """
 
+    def __hash__(self) -> int:
+        """Plans are remembered by what they are made of, this included."""
+
 
 class PermutationTable:
     """The part of a shuffle that falls on some canonical nodes, position by position."""

@@ -260,7 +260,7 @@ def _digest(shuffle: Shuffle, unit_sizes: NDArray[np.int64], nodes: NDArray[np.i
     """Return a name for the table of some nodes: of all that its values depend on."""
     digest = hashlib.sha256(repr(shuffle).encode())
     for array in (unit_sizes, nodes):
-        digest.update(np.ascontiguousarray(array, "<i8"))
+        digest.update(array.astype("<i8").tobytes())
         digest.update(b";")
     return digest.hexdigest()
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import load_dataset
+from datasets.formatting import get_formatter
 from torch.utils.data import DataLoader, default_collate
 
 import hf_mds
@@ -68,7 +69,7 @@ def same(one: Any, other: Any) -> bool:
             and torch.equal(one.nan_to_num(77), other.nan_to_num(77))
         )
     if isinstance(one, np.ndarray):
-        return bool(one.dtype == other.dtype and np.array_equal(one, other))
+        return bool(one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list):
@@ -145,3 +146,20 @@ def test_a_null_is_told_as_torch_tells_it(tmp_path: Path) -> None:
     assert sorted(
         n for batch in hf_mds.StreamingDataLoader(numbers, batch_size=4) for n in batch["n"].tolist()
     ) == list(range(10))
+
+
+@pytest.mark.parametrize("form", ["numpy", "torch"])
+@pytest.mark.parametrize("encoding", COLUMNS)
+def test_iter_gives_the_batches_of_the_formatter(mixed: str, form: str, encoding: str) -> None:
+    name = f"c{list(COLUMNS).index(encoding)}"
+    dataset = load(mixed, form, [name])
+    formatter = get_formatter(form, features=dataset.features)
+    try:
+        expected = [formatter.format_batch(table) for table in dataset.with_format("arrow").iter(7)]
+    except (TypeError, RuntimeError, ValueError) as error:
+        with pytest.raises(type(error)):
+            list(dataset.iter(7))
+    else:
+        if encoding == "float64" and form == "numpy":  # datasets 4 makes objects of numbers among which there is a NaN
+            expected = [{name: batch[name].astype(np.float32)} for batch in expected]
+        assert same(list(dataset.iter(7)), expected)
