@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,6 +209,16 @@ def _fitted(lengths: Ints, spec: PackingSpec) -> tuple[Ints, Ints, Ints]:
     return samples, np.zeros_like(samples), np.minimum(lengths[samples], limit)
 
 
+@lru_cache(maxsize=4)
+def _mixed(count: int) -> Ints:
+    """Return 0 ... count - 1 in an order that is always the same, and has nothing to do with theirs.
+
+    Documents of one length are taken in it: in their own, those that open packs would stand before the others.
+    """
+    scattered = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # the golden ratio of 2^64
+    return np.argsort(scattered, kind="stable")
+
+
 def best_fit_packs(lengths: Ints, spec: PackingSpec) -> Pieces:
     """Pack a window by best-fit decreasing.
 
@@ -220,7 +231,8 @@ def best_fit_packs(lengths: Ints, spec: PackingSpec) -> Pieces:
     """
     samples, starts, stops = _fitted(lengths, spec)
     sizes = stops - starts
-    falling = np.argsort(-sizes, kind="stable")
+    mixed = _mixed(len(sizes))
+    falling = mixed[np.argsort(-sizes[mixed], kind="stable")]
     bins = _assign_bins(sizes, spec.sequence_len)
     openers = np.zeros(int(bins.max(initial=-1)) + 1, np.int64)
     openers[bins[::-1]] = falling[::-1]  # the first of each bin comes last
