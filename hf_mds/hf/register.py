@@ -1,11 +1,13 @@
 """Teaches `datasets` the name "mds". With `examples.py`, all that touches private names of `datasets`.
 
-`datasets` has no plug-ins: it keeps tables of its builders, which are changed in place, and three functions of it guess
-from files what to load, which are wrapped: a folder of ours holds an index.json, and they would take that for the data.
+`datasets` has no plug-ins: it keeps tables of its builders, which are changed in place, and functions of it are
+wrapped: those that guess from files what to load, for a folder of ours holds an index.json, and they would take that
+for the data; and those that would make a dataset of theirs of one of ours.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import json
@@ -15,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from datasets import data_files as files_module
-from datasets import distributed, load, packaged_modules
+from datasets import combine, distributed, load, packaged_modules
 
 from hf_mds.storage.redact import redact_url
 from hf_mds.storage.remote import Remote
@@ -40,6 +42,7 @@ def register() -> None:
     factory = load.PackagedDatasetModuleFactory
     factory.get_module = _resolving(factory.get_module)
     distributed._split_by_node_iterable_dataset = _splitting(distributed._split_by_node_iterable_dataset)
+    combine._concatenate_iterable_datasets = _concatenating(combine._concatenate_iterable_datasets)
 
 
 def _fill_tables() -> None:
@@ -200,7 +203,7 @@ def _with_metadata(files: list[str], download_config: Any) -> Any:
     return files_module.DataFilesList(files, metadata)
 
 
-# ---- ranks
+# ---- what would make another dataset of one of ours
 
 
 def _splitting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,3 +218,17 @@ def _splitting(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(dataset, rank, world_size, *args, **kwargs)
 
     return split
+
+
+def _concatenating(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a concatenation of one dataset, which trl's command line makes, be that dataset."""
+
+    @functools.wraps(original)
+    def concatenate(dsets: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        from hf_mds.hf.dataset import MDSIterableDataset
+
+        if len(dsets) == 1 and isinstance(dsets[0], MDSIterableDataset):
+            return copy.copy(dsets[0])
+        return original(dsets, *args, **kwargs)
+
+    return concatenate
