@@ -16,8 +16,8 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from datasets import data_files as files_module
 from datasets import combine, distributed, load, packaged_modules
+from datasets import data_files as files_module
 
 from hf_mds.storage.redact import redact_url
 from hf_mds.storage.remote import Remote
