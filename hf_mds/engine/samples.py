@@ -25,6 +25,12 @@ _PREDOWNLOAD = 4096
 _STREAM_OPTIONS = ("download_retry", "download_timeout", "validate_hash", "keep_zip")
 
 
+_LINEAGE = [object()]
+"""Another one in every child: to ask for the process's number is a system call, for each sample."""
+
+os.register_at_fork(after_in_child=lambda: _LINEAGE.__setitem__(0, object()))
+
+
 class Samples(Sequence[dict[str, Any]]):
     """The samples of a dataset by number, in the order in which they were written; made by `hf_mds.open`.
 
@@ -36,7 +42,8 @@ class Samples(Sequence[dict[str, Any]]):
 
     def _use(self, reader: Reader) -> None:
         self._reader = reader
-        self._pid = os.getpid()  # a reader's maps belong to one process
+        self._count = reader.num_samples
+        self._lineage = _LINEAGE[0]  # a reader's maps belong to one process
 
     def __repr__(self) -> str:
         return f"Samples({self._reader.streams[0].where!r}, {len(self)} samples, columns {self.columns})"
@@ -53,7 +60,7 @@ class Samples(Sequence[dict[str, Any]]):
         return dict(self._reader.encodings)
 
     def __len__(self) -> int:
-        return self._reader.num_samples
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -67,13 +74,13 @@ class Samples(Sequence[dict[str, Any]]):
             TypeError: If the index is neither.
             MDSError: Whatever keeps a sample from being read.
         """
+        if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
+            number, count = int(index), self._count
+            if not -count <= number < count:
+                raise self._no_such(number)
+            return self._own_reader().take_one(number + count if number < 0 else number)
         if isinstance(index, slice):
             return self._take(np.arange(len(self))[index])
-        if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
-            number = int(index)
-            if not -len(self) <= number < len(self):
-                raise self._no_such(number)
-            return self._own_reader().take_one(number + len(self) if number < 0 else number)
         if isinstance(index, (list, tuple, range, np.ndarray)):
             return self._take(self._normal(index))
         raise TypeError(f"a sample's number must be an int, a slice or a list of ints, got {index!r}")
@@ -104,7 +111,7 @@ class Samples(Sequence[dict[str, Any]]):
 
     def _own_reader(self) -> Reader:
         """Return a reader of this process."""
-        if os.getpid() != self._pid:
+        if _LINEAGE[0] is not self._lineage:
             self._use(Reader(self._reader.streams, self._reader.options))
         return self._reader
 

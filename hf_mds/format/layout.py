@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,6 +23,10 @@ class Layout:
     names: tuple[str, ...]
     """Of all columns, the mask of the nulls among them."""
     encodings: tuple[Encoding, ...]
+    sizes: tuple[int | None, ...]
+    """Per column: bytes of a value, None where they vary."""
+    head: struct.Struct
+    """The size words at the beginning of a sample."""
     num_varying: int
     """Columns whose size varies, each with a size word in the sample's head."""
     fixed_before: tuple[int, ...]
@@ -78,4 +83,15 @@ def layout_of(names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[i
         varying += size is None
     mask = mask_place(names, encodings)
     num_values = len(names) - (mask is not None)
-    return Layout(names, parsed, num_varying, tuple(fixed_before), tuple(varying_before), fixed, mask, num_values)
+    return Layout(
+        names=names,
+        encodings=parsed,
+        sizes=tuple(sizes),
+        head=struct.Struct(f"<{num_varying}I"),
+        num_varying=num_varying,
+        fixed_before=tuple(fixed_before),
+        varying_before=tuple(varying_before),
+        min_bytes=fixed,
+        mask=mask,
+        num_values=num_values,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from hf_mds.errors import FormatError
 from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.nulls import check_mask, is_null
-from hf_mds.format.view import Shard
+from hf_mds.format.view import Shard, sample_error, split_sample
 
 if TYPE_CHECKING:
     from hf_mds.format.gather import AnyShard
+    from hf_mds.format.layout import Layout
 
 __all__ = ["column_values", "decode_sample", "require_safe", "to_pylist"]
 
@@ -106,25 +108,37 @@ def decode_sample(
     if not isinstance(shard, Shard):
         found = shard.columns(np.array([row], np.int64), columns)
         return {name: found[name][0] for name in columns}
-    data, spans, layout = shard.sample_bytes(row), shard.value_spans(row), shard.layout
+    layout, data = shard.layout, shard.sample_bytes(row)
+    spans = split_sample(layout, data)
+    if spans is None:
+        raise sample_error(shard, row)
     mask = None
     if layout.mask is not None:
         mask = data[slice(*spans[layout.mask])]
         check_mask(np.frombuffer(mask[-1:], np.uint8), layout.num_values, lambda _: f"{shard.where}: sample {row}")
     sample: dict[str, Any] = {}
+    name = ""
+    try:
+        for name, index, encoding in _chosen(layout, tuple(columns), allow_unsafe_types):
+            if mask is not None and is_null(mask, layout.bit_of(index)):
+                sample[name] = None
+                continue
+            begin, end = spans[index]
+            sample[name] = encoding.decoder(data[begin:end].tobytes())  # of the encoding's size: so the spans are
+    except FormatError as error:
+        raise FormatError(f"{shard.where}: sample {row}: column {name!r}: {error}; the file is damaged") from error
+    return sample
+
+
+@lru_cache(maxsize=1024)
+def _chosen(layout: Layout, columns: tuple[str, ...], allow_unsafe_types: bool) -> list[tuple[str, int, Encoding]]:
+    """Return name, position and encoding of columns that may be read."""
+    chosen = []
     for name in columns:
         index = layout.index_of(name)
-        encoding = layout.encodings[index]
-        require_safe(name, encoding, allow_unsafe_types=allow_unsafe_types)
-        if mask is not None and is_null(mask, layout.bit_of(index)):
-            sample[name] = None
-            continue
-        begin, end = spans[index]
-        try:
-            sample[name] = encoding.decode(data[begin:end])
-        except FormatError as error:
-            raise FormatError(f"{shard.where}: sample {row}: column {name!r}: {error}; the file is damaged") from error
-    return sample
+        require_safe(name, layout.encodings[index], allow_unsafe_types=allow_unsafe_types)
+        chosen.append((name, index, layout.encodings[index]))
+    return chosen
 
 
 def require_safe(name: str, encoding: Encoding, *, allow_unsafe_types: bool) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hf_mds.format.index import ShardInfo
     from hf_mds.format.lines import LineShard
 
-__all__ = ["Located", "Shard", "locate_samples", "open_shard", "sample_spans", "split_sample"]
+__all__ = ["Located", "Shard", "locate_samples", "open_shard", "sample_error", "sample_spans", "split_sample"]
 
 Bytes = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of a file; best a memory map."""
@@ -102,7 +102,7 @@ class Shard:
         """
         if not 0 <= row < self.num_samples:
             raise IndexError(f"{self.where}: row must be 0 to {self.num_samples - 1}, got {row}")
-        begin, end = int(self.offsets[row]), int(self.offsets[row + 1])
+        begin, end = self.offsets[row : row + 2].tolist()
         if not begin + self.layout.min_bytes <= end <= self.nbytes:
             raise sample_error(self, row)
         return self.data.data[begin:end]
@@ -132,18 +132,16 @@ class Shard:
 
 def split_sample(layout: Layout, sample: Bytes) -> list[tuple[int, int]] | None:
     """Return (begin, end) of every column's value within a sample, None if sizes do not add up to the sample."""
-    if len(sample) < layout.min_bytes:
+    num_bytes = len(sample)
+    if num_bytes < layout.min_bytes:
         return None
-    heads = struct.unpack_from(f"<{layout.num_varying}I", sample)
-    spans, begin, varying = [], 4 * len(heads), 0
-    for encoding in layout.encodings:
-        if encoding.size is None:
-            end, varying = begin + heads[varying], varying + 1
-        else:
-            end = begin + encoding.size
+    varying = iter(layout.head.unpack_from(sample))
+    spans, begin = [], 4 * layout.num_varying
+    for size in layout.sizes:
+        end = begin + (next(varying) if size is None else size)
         spans.append((begin, end))
         begin = end
-    return spans if begin == len(sample) else None
+    return spans if begin == num_bytes else None
 
 
 def sample_spans(
