@@ -16,6 +16,7 @@ from huggingface_hub import HfApi, HfFileSystem, get_hf_file_metadata, hf_hub_ur
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import xet_get
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import _http
 from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils._runtime import is_xet_available
 
@@ -191,3 +192,30 @@ class _Bar:
 def _is_in_repository(resolved: Any) -> bool:
     """Whether a path is of a file or folder below the top of a repository: neither of a bucket nor the top."""
     return bool(getattr(resolved, "path_in_repo", "")) and hasattr(resolved, "repo_id")
+
+
+# ---- forks
+
+_set_aside: list[Any] = []
+"""The parent's HTTP client: while a process forks, and for good in a child, where nobody must close it."""
+
+
+def _set_client_aside() -> None:
+    """Hide the client from the child: there, huggingface_hub closes it, and waits for its lock to do so.
+
+    Should a thread of ours hold the lock at that moment, since it reads ahead, the child would wait for ever.
+    """
+    _http._CLIENT_LOCK.acquire()
+    _set_aside.append(_http._GLOBAL_CLIENT)
+    _http._GLOBAL_CLIENT = None
+
+
+def _bring_client_back() -> None:
+    _http._GLOBAL_CLIENT = _set_aside.pop()
+    _http._CLIENT_LOCK.release()
+
+
+if hasattr(_http, "_CLIENT_LOCK") and hasattr(_http, "_GLOBAL_CLIENT"):  # since 1.0
+    os.register_at_fork(
+        before=_set_client_aside, after_in_parent=_bring_client_back, after_in_child=_http._CLIENT_LOCK.release
+    )

@@ -385,6 +385,26 @@ result = {
     assert client.run(absent, token=TOKEN) is False
 
 
+def test_a_fork_does_not_wait_for_the_parents_connections(hub: Hub, client: Client, files: dict[str, bytes]) -> None:
+    """The child of a process that is just asking the Hub would wait for a lock that nobody lets go there."""
+    hub.commit("me/forked", files)
+    client.run(OPEN, url="hf://datasets/me/forked/train", options={})
+    code = """
+import time
+from huggingface_hub.utils._http import get_session
+session = get_session()
+session.close = lambda: time.sleep(60)
+pid = os.fork()
+if pid == 0:
+    os._exit(int(get_session() is session))
+began = time.monotonic()
+status = os.waitpid(pid, 0)[1]
+result = [os.waitstatus_to_exitcode(status), time.monotonic() - began < 30, get_session() is session]
+del session.close
+"""
+    assert client.run(code) == [0, True, True]
+
+
 def test_a_body_that_breaks_off(hub: Hub, client: Client, files: dict[str, bytes], tmp_path: Path) -> None:
     hub.commit("me/broken", files)
     data = files["train/shard.00001.mds"]
