@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from hf_mds.engine.stream import OpenStream
 from hf_mds.errors import FormatError
 from hf_mds.format.encodings import parse_encoding
 
-__all__ = ["columns_of"]
+__all__ = ["columns_of", "with_stream_column"]
 
 
 def columns_of(
@@ -51,14 +52,31 @@ def columns_of(
     return encodings
 
 
+def with_stream_column(encodings: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the encodings with that of a column that says which stream a sample is of.
+
+    Raises:
+        ValueError: If there is a column of that name.
+    """
+    if name in encodings:
+        raise ValueError(f"stream_column must be none of the columns {sorted(encodings)}, got {name!r}")
+    return {**encodings, name: "int32"}
+
+
 def _distinct_columns(streams: Sequence[OpenStream]) -> Iterator[tuple[str, str, str]]:
     """Yield (name, encoding, shard) of every column, once for all shards that have the same columns."""
-    seen: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
+    seen: set[tuple[Any, ...]] = set()
     for stream in streams:
+        chosen = tuple((stream.stream.columns or {}).items())
         for shard_id, shard in enumerate(stream.index.shards):
-            signature = (shard.column_names, shard.column_encodings)
+            signature = (shard.column_names, shard.column_encodings, chosen)
             if signature not in seen:
                 seen.add(signature)
-                for name, encoding in shard.columns.items():
+                for name, stored in stream.stored_columns(shard.columns).items():
                     # A split shard's "float" is what MDS calls "float64"; its other names are those of MDS.
+                    encoding = shard.columns[stored]
                     yield name, "float64" if encoding == "float" else encoding, stream.shard_where(shard_id)
+        for name, stored in chosen:
+            there = sorted({column for shard in stream.index.shards for column in shard.columns})
+            if stored not in there:
+                raise ValueError(f"{stream.where}: columns must be among {there}, got {stored!r} for {name!r}")

@@ -28,7 +28,7 @@ from hf_mds.plan.mixing import plan_mix
 from hf_mds.plan.packing import NUM_FACTS, EpochPacks, Pieces, window_facts
 from hf_mds.plan.sequence import EpochSequence
 
-__all__ = ["POSITIONS", "SIZES", "deal", "expected_samples", "packs_of", "read_packs"]
+__all__ = ["POSITIONS", "SIZES", "deal", "expected_samples", "join_pieces", "packs_of", "read_packs"]
 
 Ints = NDArray[np.int64]
 
@@ -61,7 +61,10 @@ def packs_of(streams: Sequence[OpenStream], spec: EpochSpec, columns: TokenColum
     """
     packing = spec.packing
     assert packing is not None
-    generations = [(stream.generation, stream.stream.shards) for stream in streams]
+    generations = [
+        (stream.generation, stream.stream.shards, stream.hold_out, *(stream.stream.columns or {}).items())
+        for stream in streams
+    ]
     order = replace(spec, batch_size=1)
     name = hashlib.sha256(repr(("packs 1", generations, columns, order.digest(), epoch)).encode()).hexdigest()[:32]
     if name not in _EPOCHS:
@@ -216,7 +219,7 @@ def read_packs(
         if num_packs:
             rows = pa.concat_tables(held)
             pieces = samples.drop(num_packs)
-            yield _joined(rows.slice(0, len(pieces.samples)), pieces)
+            yield join_pieces(rows.slice(0, len(pieces.samples)), pieces)
             held = [rows.slice(len(pieces.samples))]
             joining.num_rows -= len(pieces.samples)
 
@@ -230,8 +233,13 @@ def expected_samples(spec: EpochSpec, share: float) -> NDArray[np.float64]:
     return share * np.concatenate(parts)
 
 
-def _joined(rows: pa.Table, pieces: Pieces) -> pa.RecordBatch:
-    """Return packs, a row each, of samples as lists: a row for each piece."""
+def join_pieces(rows: pa.Table, pieces: Pieces) -> pa.RecordBatch:
+    """Return packs, a row each: the columns of the samples, POSITIONS and SIZES.
+
+    Args:
+        rows: (pieces,) the sample that each piece is of, its columns lists with a value for each token.
+        pieces: Of the packs; which samples they are of does not matter.
+    """
     sizes = pieces.stops - pieces.starts
     ends = np.cumsum(sizes)
     places = np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)

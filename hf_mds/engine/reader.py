@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hf_mds.engine.bad_samples import BadSampleLedger, OnBadSample, is_bad_data, ledger_path
-from hf_mds.engine.columns import columns_of
+from hf_mds.engine.columns import columns_of, with_stream_column
 from hf_mds.engine.prefetch import Prefetch
 from hf_mds.engine.shelf import Shelf
 from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
@@ -60,6 +60,8 @@ class ReadOptions:
     """Downloads (and decompressions) at a time."""
     allow_unsafe_types: bool = False
     """Whether columns of pickles may be read: they run code of whoever wrote the dataset."""
+    stream_column: str | None = None
+    """Name of a further column: the number of the stream that a sample is of."""
     request_bytes: int | None = DEFAULT_REQUEST_BYTES
     """Where few samples of a remote raw shard are needed, they are read by ranges. Two requests a sample count as this
     many bytes each; ranges are taken if they come to less than half the shard. None: shards are always read whole."""
@@ -85,11 +87,14 @@ class Reader:
     def __init__(self, streams: Sequence[OpenStream], options: ReadOptions | None = None) -> None:
         self.streams = tuple(streams)
         self.options = options or ReadOptions()
-        self.encodings: Mapping[str, str] = columns_of(
-            self.streams, self.options.columns, allow_unsafe_types=self.options.allow_unsafe_types
-        )
-        self._names = list(self.encodings)
-        counts = [stream.index.samples_per_shard for stream in self.streams]
+        columns, stream_column = self.options.columns, self.options.stream_column
+        stored = None if columns is None else [name for name in columns if name != stream_column]
+        encodings = columns_of(self.streams, stored, allow_unsafe_types=self.options.allow_unsafe_types)
+        self._names = list(encodings)
+        if stream_column is not None and (columns is None or stream_column in columns):
+            encodings = with_stream_column(encodings, stream_column)
+        self.encodings: Mapping[str, str] = encodings
+        counts = [stream.samples_per_shard for stream in self.streams]
         self._ends = np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]), dtype=np.int64)
         self._shelf = Shelf(self.streams, self.options.num_threads)
         self._asked = np.zeros(len(self._ends), np.int64)  # samples of each shard that `take` was asked for
@@ -126,7 +131,7 @@ class Reader:
         """Return one sample, as `take` does; cheaply, where its shard is open."""
         shard_id = bisect_right(self._ends_in_turn, sample_id)
         shard = self._shelf.peek(shard_id)
-        if shard is None or not self._is_uniform:
+        if shard is None or not self._is_uniform or len(self._names) < len(self.encodings) or self._holds_out:
             return self.take(np.array([sample_id]))[0]
         row = sample_id - self._ends_in_turn[shard_id] + shard.num_samples
         return decode_sample(shard, row, self._names, allow_unsafe_types=self.options.allow_unsafe_types)
@@ -208,7 +213,14 @@ class Reader:
     def _locate(self, ids: Ids) -> tuple[Ids, Ids]:
         """Return shard and row of samples."""
         shard_ids = np.searchsorted(self._ends, ids, side="right").astype(np.int64)
-        return shard_ids, ids - np.where(shard_ids > 0, self._ends[shard_ids - 1], 0)
+        rows = ids - np.where(shard_ids > 0, self._ends[shard_ids - 1], 0)
+        for shard_id in np.unique(shard_ids).tolist() if self._holds_out else ():
+            stream, local_id = self._shelf.find(shard_id)
+            kept = stream.rows(local_id)
+            if kept is not None:
+                places = np.flatnonzero(shard_ids == shard_id)
+                rows[places] = kept[rows[places]]
+        return shard_ids, rows
 
     def _ranged(self, ids: IdStream, num_sharing: int) -> list[int]:
         """Return the shards of which so few samples are needed in a pass that ranges are cheaper."""
@@ -325,16 +337,29 @@ class Reader:
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        return pa.schema([(name, arrow_type(parse_encoding(encoding))) for name, encoding in self.encodings.items()])
+        return pa.schema([(name, arrow_type(parse_encoding(self.encodings[name]))) for name in self._names])
 
     @cached_property
     def _is_uniform(self) -> bool:
-        """Whether every shard has all columns that are read."""
-        names = set(self.encodings)
+        """Whether every shard has all columns that are read, under the names that they shall have."""
+        if any(stream.stream.columns is not None for stream in self.streams):
+            return False
+        names = set(self._names)
         signatures = {shard.column_names for stream in self.streams for shard in stream.index.shards}
         return all(names <= set(signature) for signature in signatures)
 
+    @cached_property
+    def _holds_out(self) -> bool:
+        return any(stream.hold_out is not None for stream in self.streams)
+
     def _gather(self, stretch: Stretch) -> pa.RecordBatch:
+        batch = self._gather_stored(stretch)
+        name = self.options.stream_column
+        if name is None or name not in self.encodings:
+            return batch
+        return batch.append_column(name, pa.array(self._shelf.stream_ids(stretch.shard_ids)))
+
+    def _gather_stored(self, stretch: Stretch) -> pa.RecordBatch:
         shard_ids, rows = stretch.shard_ids, stretch.rows
         if self._shelf.fits(stretch.needed):
             return self._gather_open(shard_ids, rows)
@@ -357,17 +382,18 @@ class Reader:
             return gather(shards, shard_ids, rows, self._names)
         # Streams of different columns: those that a stream lacks are null.
         parts, places = [], []
-        groups: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[tuple[tuple[str, str], ...], list[int]] = {}  # by (name, stored name) of each column
         for shard_id, shard in shards.items():
-            groups.setdefault(tuple(name for name in self.encodings if name in shard.info.column_names), []).append(
+            stored = self._shelf.find(shard_id)[0].stored_columns(shard.info.columns)
+            groups.setdefault(tuple((name, stored[name]) for name in self._names if name in stored), []).append(
                 shard_id
             )
-        for names, members in groups.items():
+        for pairs, members in groups.items():
             place = np.flatnonzero(np.isin(shard_ids, members))
             columns = {}
-            if names:
-                part = gather(shards, shard_ids[place], rows[place], names)
-                columns = dict(zip(names, part.columns, strict=True))
+            if pairs:
+                part = gather(shards, shard_ids[place], rows[place], [stored for _, stored in pairs])
+                columns = {name: array for (name, _), array in zip(pairs, part.columns, strict=True)}
             arrays = [
                 columns[field.name] if field.name in columns else pa.nulls(len(place), field.type)
                 for field in self._schema

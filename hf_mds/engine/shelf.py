@@ -109,6 +109,14 @@ class Shelf:
         stream = int(np.searchsorted(self._firsts, shard_id, side="right")) - 1
         return self._streams[stream], shard_id - int(self._firsts[stream])
 
+    def stream_ids(self, shard_ids: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the number of the stream of each shard or part."""
+        wholes, inverse = np.unique(shard_ids, return_inverse=True)
+        parts = [
+            self._parts[shard_id].shard_id if shard_id in self._parts else shard_id for shard_id in wholes.tolist()
+        ]
+        return (np.searchsorted(self._firsts, parts, side="right") - 1)[inverse].astype(np.int32)
+
     def where(self, shard_id: int) -> str:
         """Return a shard's address."""
         stream, local_id = self.find(shard_id)

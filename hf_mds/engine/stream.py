@@ -13,12 +13,16 @@ import os
 import posixpath
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hf_mds.engine.hold_out import HoldOut
 from hf_mds.engine.index_reading import INDEX, IndexFile, read_index
 from hf_mds.errors import CacheFullError, DatasetChangedError, FormatError, IntegrityError, MDSError, ShardFetchError
 from hf_mds.format.compression import decompress_file
@@ -91,6 +95,8 @@ class Stream:
     """Arguments of the fsspec filesystem, credentials among them."""
     shards: tuple[str, ...] | None = None
     """Basenames of the shards to read; None for all in the index."""
+    columns: Mapping[str, str] | None = None
+    """Columns to read, by the names that they shall have in the mix: {"text": "content"}; None for all, as they are."""
 
     def __post_init__(self) -> None:
         if self.remote is None and self.local is None:
@@ -108,6 +114,12 @@ class Stream:
             )
         if not isinstance(self.keep_zip, bool):
             raise TypeError(f"stream.keep_zip must be True or False, got {self.keep_zip!r}")
+        if self.columns is not None:
+            names = [*self.columns, *self.columns.values()] if isinstance(self.columns, Mapping) else [None]
+            if not names or not all(isinstance(name, str) for name in names):
+                raise TypeError(
+                    f"stream.columns must be a mapping of names such as {{'text': 'content'}}, got {self.columns!r}"
+                )
 
     @property
     def url(self) -> str:
@@ -131,6 +143,8 @@ class OpenStream:
     """Prefix of this dataset's files in the cache: says what content they must have, not where it came from."""
     version: str = ""
     """What the store called the index when it was read; "" where it tells nothing."""
+    hold_out: HoldOut | None = None
+    """Which samples are read, where not all of them are."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OpenStream:
         """Return itself: nothing in it ever changes, and an index may hold millions of shards."""
@@ -148,6 +162,24 @@ class OpenStream:
     def shard_bytes(self, shard_id: int) -> int:
         """Return the raw bytes of a shard."""
         return sum(raw.bytes for raw, _ in self.index.shards[shard_id].files)
+
+    @cached_property
+    def samples_per_shard(self) -> NDArray[np.int64]:
+        """How many samples of each shard are read: (shards,)."""
+        sizes = self.index.samples_per_shard
+        return sizes if self.hold_out is None else self.hold_out.samples_per_shard(sizes)
+
+    def rows(self, shard_id: int) -> NDArray[np.uint32] | None:
+        """Return the rows of a shard that are read, None for all."""
+        if self.hold_out is None:
+            return None
+        return self.hold_out.rows(shard_id, self.index.shards[shard_id].samples, int(self.samples_per_shard[shard_id]))
+
+    def stored_columns(self, names: Collection[str]) -> dict[str, str]:
+        """Return the stored columns of a shard that has `names`, by the names that they have in the mix."""
+        if self.stream.columns is None:
+            return {name: name for name in names}
+        return {name: stored for name, stored in self.stream.columns.items() if stored in names}
 
     @cached_property
     def is_in_place(self) -> bool:

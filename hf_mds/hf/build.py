@@ -11,11 +11,10 @@ import pyarrow as pa
 from datasets import builder
 
 from hf_mds.engine.reader import Reader, ReadOptions
-from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES
 from hf_mds.engine.stream import CacheOptions
 from hf_mds.hf.dataset import MDSIterableDataset
 from hf_mds.hf.examples import MDSExamplesIterable, Source
-from hf_mds.hf.loading import open_source, streams_of_files, streams_of_mix
+from hf_mds.hf.loading import open_source, open_streams, streams_of_files, streams_of_mix
 from hf_mds.hf.packed import Packing
 from hf_mds.hf.register import storage_options_of
 from hf_mds.plan import EpochSpec
@@ -24,7 +23,6 @@ from hf_mds.plan.packing import DEFAULT_WINDOW, PackingSpec
 from hf_mds.units import parse_bytes, parse_count
 
 __all__ = [
-    "DEFAULT_REQUEST_BYTES",
     "adopted",
     "check_prepared",
     "common_features",
@@ -80,10 +78,12 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
     limit, request_bytes = options["cache_limit"], options["request_bytes"]
     columns, epoch_size = options["columns"], options["epoch_size"]
     order = {name: options[name] for name in _ORDER}
+    cache = CacheOptions(cache_limit=None if limit is None else parse_bytes(limit, "cache_limit"))
+    val_set = _val_set_of(options)
     order["epoch_size"] = None if epoch_size is None else parse_count(epoch_size, "epoch_size")
     return {
         split: open_source(
-            members,
+            open_streams(members, cache, val_set),
             order=order,
             read=ReadOptions(
                 columns=None if columns is None else tuple(columns),
@@ -91,8 +91,8 @@ def open_sources(options: Mapping[str, Any], data_files: Any, download_config: A
                 allow_unsafe_types=options["allow_unsafe_types"],
                 request_bytes=None if request_bytes is None else parse_bytes(request_bytes, "request_bytes"),
                 on_bad_sample=options["on_bad_sample"],
+                stream_column=options["stream_column"],
             ),
-            cache=CacheOptions(cache_limit=None if limit is None else parse_bytes(limit, "cache_limit")),
             features=options["features"],
             replication=options["replication"],
             uneven=options["uneven"],
@@ -124,6 +124,23 @@ def _packing_of(options: Mapping[str, Any]) -> Packing | None:
         long_documents=options["long_documents"],
     )
     return Packing(spec=spec, column=options["packing_column"], lengths=options["packing_lengths"])
+
+
+def _val_set_of(options: Mapping[str, Any]) -> tuple[float, bool] | None:
+    """Return how many samples are held out, and whether those are read.
+
+    Raises:
+        ValueError: If they shall be read, and none are held out.
+        TypeError: If an option is of another type.
+    """
+    size, is_read = options["val_set_size"], check_flag(options["val_set"], "val_set")
+    if size is None:
+        if is_read:
+            raise ValueError("val_set_size must be given with val_set=True, got none; give that of the training data")
+        return None
+    if isinstance(size, bool) or not isinstance(size, (int, float)):
+        raise TypeError(f"val_set_size must be a number, got {size!r}")
+    return size, is_read
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -197,7 +214,7 @@ def shards_of(source: Source) -> list[tuple[int, int]]:
     return [
         (number, shard)
         for number, stream in enumerate(source.streams)
-        for shard in np.flatnonzero(stream.index.samples_per_shard).tolist()
+        for shard in np.flatnonzero(stream.samples_per_shard).tolist()
     ]
 
 
@@ -210,7 +227,7 @@ def shard_names(source: Source, shards: Sequence[tuple[int, int]]) -> Iterator[s
 def tables_of(source: Source, shards: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, pa.Table]]:
     """Yield the samples of shards in their order, as (key, table)."""
     reader = Reader(source.streams, source.options)
-    firsts = np.cumsum([0, *(count for stream in source.streams for count in stream.index.samples_per_shard)])
+    firsts = np.cumsum([0, *(count for stream in source.streams for count in stream.samples_per_shard)])
     starts = np.cumsum([0, *(len(stream.index.shards) for stream in source.streams)])
     for number, (stream, shard) in enumerate(shards):
         place = starts[stream] + shard

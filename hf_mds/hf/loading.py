@@ -9,8 +9,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 import datasets
+import numpy as np
 
-from hf_mds.engine.columns import columns_of
+from hf_mds.engine.columns import columns_of, with_stream_column
+from hf_mds.engine.hold_out import HoldOut, hold_out_share
 from hf_mds.engine.index_reading import INDEX
 from hf_mds.engine.reader import ReadOptions
 from hf_mds.engine.stream import CacheOptions, OpenStream, Stream, open_stream
@@ -25,7 +27,7 @@ from hf_mds.hf.packed import Packing, packed_cast, token_columns
 from hf_mds.plan import EpochSpec, StreamSpec, World
 from hf_mds.storage.urls import split_file_url
 
-__all__ = ["open_source", "streams_of_files", "streams_of_mix"]
+__all__ = ["open_source", "open_streams", "streams_of_files", "streams_of_mix"]
 
 _STREAM_KEYS = {field.name for field in fields(Stream)} - {"shards"} | {"path"}
 
@@ -91,24 +93,45 @@ def streams_of_mix(mix: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
     return streams
 
 
+def open_streams(
+    streams: Sequence[Stream], cache: CacheOptions, val_set: tuple[float, bool] | None = None
+) -> tuple[OpenStream, ...]:
+    """Read the indexes of streams.
+
+    Args:
+        streams: At least one.
+        cache: Where shards are kept.
+        val_set: How many samples are held out of all streams, and whether those are read and not the others.
+
+    Raises:
+        ValueError: If a stream has no sample that is read.
+        MDSError: If an index cannot be read, or is none.
+    """
+    opened = tuple(_with_names(open_stream(stream, cache)) for stream in streams)
+    for stream in opened:
+        if not stream.index.num_samples:
+            raise ValueError(
+                f"{stream.where}: a dataset must hold one sample at least to be loaded, got none; leave the split out"
+            )
+    return opened if val_set is None else _held_out(opened, *val_set)
+
+
 def open_source(
-    streams: Sequence[Stream],
+    opened: tuple[OpenStream, ...],
     *,
     order: Mapping[str, Any],
     read: ReadOptions,
-    cache: CacheOptions,
     features: datasets.Features | None = None,
     replication: Any = None,
     uneven: bool = False,
     packing: Packing | None = None,
 ) -> Source:
-    """Read the indexes of streams and return what a dataset over them yields.
+    """Return what a dataset over streams yields.
 
     Args:
-        streams: At least one.
+        opened: The streams, see `open_streams`.
         order: Arguments of `EpochSpec` besides the streams; `batch_size` may be None.
         read: What is read, and how.
-        cache: Where shards are kept.
         features: What the columns shall be; by default what their encodings say.
         replication: Consecutive ranks that read the same samples, or a DeviceMesh, see `replication_of`.
         uneven: Whether ranks may have different numbers of samples, so that each is read once.
@@ -116,18 +139,12 @@ def open_source(
 
     Raises:
         ValueError: If options do not fit each other or the data.
-        MDSError: If an index cannot be read, or is none.
+        MDSError: If the first sample is needed, and cannot be read.
     """
-    opened = tuple(open_stream(stream, cache) for stream in streams)
-    for stream in opened:
-        if not stream.index.num_samples:
-            raise ValueError(
-                f"{stream.where}: a dataset must hold one sample at least to be loaded, got none; leave the split out"
-            )
     spec = EpochSpec(
         streams=tuple(
             StreamSpec(
-                stream.index.samples_per_shard,
+                stream.samples_per_shard,
                 proportion=stream.stream.proportion,
                 repeat=stream.stream.repeat,
                 choose=stream.stream.choose,
@@ -142,6 +159,9 @@ def open_source(
     columns = _column_casts(read.columns, known, encodings, opened)
     if features is not None:
         columns = _with_features(columns, features)
+    if read.stream_column is not None:
+        encodings = with_stream_column(encodings, read.stream_column)
+        columns[read.stream_column] = ColumnCast(datasets.Value("int32"), (read.stream_column,), "int32")
     read = replace(read, columns=tuple(encodings))
     replicas, ranks = replication_of(replication)
     source = Source(
@@ -165,8 +185,48 @@ def _packed(source: Source, packing: Packing, chosen: Sequence[str] | None) -> S
         spec=replace(source.spec, packing=packing.spec, num_canonical_nodes=source.spec.canonical_nodes(World())),
         options=replace(source.options, columns=cast.sources),
         cast=cast,
-        tokens=token_columns(source.streams, packing, cast),
+        tokens=token_columns(source.streams, packing, cast, lenient=source.options.on_bad_sample == "skip"),
     )
+
+
+def _with_names(stream: OpenStream) -> OpenStream:
+    """Return a stream whose choice of columns takes along the names of files that are chosen."""
+    chosen = stream.stream.columns
+    if chosen is None:
+        return stream
+    features = stored_features(stream.index, posixpath.join(stream.where, INDEX)) or {}
+    there = {name for shard in stream.index.shards for name in shard.column_names}
+    names = {
+        names_column(name): names_column(stored) for name, stored in chosen.items() if is_media(features.get(stored))
+    }
+    names = {name: stored for name, stored in names.items() if stored in there}
+    return replace(stream, stream=replace(stream.stream, columns={**chosen, **names}))
+
+
+def _as_stored(stream: OpenStream) -> OpenStream:
+    """Return a stream with all its columns under their own names."""
+    return replace(stream, stream=replace(stream.stream, columns=None))
+
+
+def _held_out(streams: Sequence[OpenStream], size: float, is_read: bool) -> tuple[OpenStream, ...]:
+    """Return streams of the samples that are held out, or of the others.
+
+    Raises:
+        ValueError: If the size does not fit the streams, or a stream would have no sample.
+    """
+    ends = np.cumsum([stream.index.num_samples for stream in streams]).tolist()
+    share = hold_out_share(size, ends[-1])
+    held = tuple(
+        replace(stream, hold_out=HoldOut(share=share, is_read=is_read, before=end - stream.index.num_samples))
+        for stream, end in zip(streams, ends, strict=True)
+    )
+    for stream in held:
+        if not stream.samples_per_shard.sum():
+            raise ValueError(
+                f"{stream.where}: val_set_size must leave a sample to every stream, on both sides, got {size}, which "
+                f"{'holds out none' if is_read else 'holds out all'} of its {stream.index.num_samples}"
+            )
+    return held
 
 
 def _without_repeats(spec: EpochSpec) -> EpochSpec:
@@ -202,17 +262,19 @@ def _stored_features(streams: Sequence[OpenStream], columns: Sequence[str] | Non
         where = posixpath.join(stream.where, INDEX)
         try:
             features = stored_features(stream.index, where) or {}
-            check_features(features, columns_of([stream], allow_unsafe_types=True), where)
+            check_features(features, columns_of([_as_stored(stream)], allow_unsafe_types=True), where)
         except FormatError:
             if not lenient:
                 raise
             continue
-        for name, feature in features.items():
+        for name, stored in stream.stored_columns(features).items():
+            feature = features[stored]
             is_read = not lenient and (columns is None or name in columns)
             if known.setdefault(name, feature) != feature and is_read:
                 raise ValueError(
                     f"{where}: column {name!r} must be {known[name]} as in {origins[name]}, got {feature}; mix "
-                    "datasets of the same features, leave the column out with columns=, or give features="
+                    "datasets of the same features, name the column otherwise in its stream (streams=[{'columns': "
+                    "{'other': 'stored'}}]), leave it out with columns=, or give features="
                 )
             origins.setdefault(name, where)
     return known
@@ -221,7 +283,12 @@ def _stored_features(streams: Sequence[OpenStream], columns: Sequence[str] | Non
 def _sources_of(columns: Sequence[str], known: Mapping[str, Any], streams: Sequence[OpenStream]) -> list[str]:
     """Return the MDS columns that hold columns of a dataset."""
     names = [*columns, *(names_column(name) for name in columns if is_media(known.get(name)))]
-    there = {name for stream in streams for shard in stream.index.shards for name in shard.column_names}
+    there = {
+        name
+        for stream in streams
+        for shard in stream.index.shards
+        for name in stream.stored_columns(shard.columns)
+    }
     return list(dict.fromkeys(name for name in names if name in columns or name in there))
 
 
@@ -264,7 +331,8 @@ def _kinds(streams: Sequence[OpenStream], encodings: Mapping[str, str]) -> dict[
         if encoding.kind != "array" or encoding.shape is not None:
             continue
         for stream in streams:
-            value = stream.first_value(name)
+            stored = name if stream.stream.columns is None else stream.stream.columns.get(name)
+            value = None if stored is None else stream.first_value(stored)
             if value is not None:
                 kinds[name] = array_kind(encoding, value)
                 break

@@ -115,8 +115,8 @@ def packed_cast(columns: Mapping[str, ColumnCast], packing: Packing, chosen: Seq
     return PackedCast(cast, {name: name for name in (*names, *_OWN)})
 
 
-def token_columns(streams: Sequence[OpenStream], packing: Packing, cast: PackedCast) -> TokenColumns:
-    """Return what tells how many tokens a sample has.
+def token_columns(streams: Sequence[OpenStream], packing: Packing, cast: PackedCast, *, lenient: bool) -> TokenColumns:
+    """Return what tells how many tokens a sample has; `lenient` as there.
 
     Raises:
         ValueError: If a shard does not have the columns, or they are not what they must be.
@@ -129,13 +129,14 @@ def token_columns(streams: Sequence[OpenStream], packing: Packing, cast: PackedC
             continue
         for stream in streams:
             for shard_id, shard in enumerate(stream.index.shards):
-                encoding = shard.columns.get(name) if shard.format == "mds" else None
+                stored = stream.stored_columns(shard.columns).get(name, "") if shard.format == "mds" else ""
+                encoding = shard.columns.get(stored)
                 if encoding is None or not is_right(encoding):
                     raise ValueError(
                         f"{stream.shard_where(shard_id)}: column {name!r} must be {rule} to be packed by, got "
                         f"{encoding or 'none'}"
                     )
-    return TokenColumns(packing.column, tuple(sorted(cast.sources)), packing.lengths)
+    return TokenColumns(packing.column, tuple(sorted(cast.sources)), packing.lengths, lenient)
 
 
 def _is_list(feature: Any) -> bool:

@@ -23,7 +23,7 @@ from hf_mds.errors import IntegrityError
 from hf_mds.format.index import Index
 from hf_mds.hf.convert import to_mds
 from hf_mds.hf.layout import stored_features
-from hf_mds.hf.loading import open_source
+from hf_mds.hf.loading import open_source, open_streams
 from hf_mds.hf.register import splits_of
 from hf_mds.hf.split_upload import FolderFiles, SplitUpload, plain_names
 from hf_mds.storage.faults import MissingFileError
@@ -54,7 +54,9 @@ class _Folder:
             raise ValueError(f"{self._remote.describe()}: a dataset must hold one sample at least, got none")
         _check_files(self._remote, self._index)
         stream = Stream(remote=url, storage_options=storage_options)
-        opened = open_source([stream], order={}, read=ReadOptions(allow_unsafe_types=True), cache=CacheOptions())
+        opened = open_source(
+            open_streams([stream], CacheOptions()), order={}, read=ReadOptions(allow_unsafe_types=True)
+        )
         self.features: datasets.Features | None = opened.cast.features
 
     def upload(self, upload: SplitUpload, *, max_workers: int, progress_bar: bool) -> None:

@@ -17,7 +17,7 @@ from hf_mds.engine.outbox import Location
 from hf_mds.engine.reader import Reader, ReadOptions
 from hf_mds.engine.stream import CacheOptions, OpenStream, Stream
 from hf_mds.format.index import Index
-from hf_mds.hf.loading import open_source
+from hf_mds.hf.loading import open_source, open_streams
 from hf_mds.ray.tensors import TensorCast
 from hf_mds.units import parse_bytes
 
@@ -86,10 +86,12 @@ class MDSDatasource(Datasource):
         super().__init__()
         limit = None if cache_limit is None else parse_bytes(cache_limit, "cache_limit")
         source = open_source(
-            [Stream(remote=os.fspath(path), split=split, storage_options=storage_options)],
+            open_streams(
+                [Stream(remote=os.fspath(path), split=split, storage_options=storage_options)],
+                CacheOptions(cache_limit=limit),
+            ),
             order={},
             read=ReadOptions(columns=None if columns is None else tuple(columns), predownload=_PREDOWNLOAD),
-            cache=CacheOptions(cache_limit=limit),
             features=features,
         )
         self._stream, self._options = source.streams[0], source.options
