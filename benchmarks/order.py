@@ -40,7 +40,7 @@ MEASURES = {
     "peer": "mosaicml-streaming, the whole epoch's array",
 }
 SCALES = range(4, 11)
-MAX_SECONDS, MAX_BYTES = 120, 4 << 30
+MAX_BYTES = 4 << 30
 
 
 def peak_bytes() -> int:
@@ -204,7 +204,7 @@ def scale(options: argparse.Namespace, arguments: list[str]) -> dict[str, dict[s
         for power in SCALES:
             grown = last["peak_bytes"] - last["import_bytes"]
             # What grows tenfold in feistel are the shards, in the others the samples.
-            if 10 * last["seconds"] > MAX_SECONDS or 10 * grown > MAX_BYTES:
+            if 10 * last["seconds"] > options.max_seconds or 10 * grown > MAX_BYTES:
                 cells.append(f"({10 * last['seconds']:,.0f} s, {10 * grown / 1e9:,.0f} GB)")
                 last = {**last, "seconds": 10 * last["seconds"], "peak_bytes": last["import_bytes"] + 10 * grown}
                 continue
@@ -229,6 +229,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--algo", default="py1e")
     parser.add_argument("--peer-algo", help="default: the same")
     parser.add_argument("--scale", action="store_true", help="measure all shuffles at all sizes instead")
+    parser.add_argument("--max-seconds", type=float, default=120, help="with --scale, skip what would take longer")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each measurement, of which the quickest counts")
     parser.add_argument("--peer-python", metavar="PATH", help="an interpreter that has mosaicml-streaming")
     parser.add_argument("--json", metavar="PATH", help="write the figures there")

@@ -120,6 +120,18 @@ def order_table(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def scale_table(results: dict[str, Any]) -> list[list[str]]:
+    """Return the time and memory to the first batch of every shuffle, by the number of samples."""
+    found = {tuple(name.split(" ")): figure for name, figure in results["scale"].items()}
+    powers = sorted({power for _, power in found}, key=lambda power: int(power[3:]))
+    rows = [["shuffle", *powers]]
+    for algo in dict.fromkeys(algo for algo, _ in found):
+        figures = [found.get((algo, power)) for power in powers]
+        cells = [f"{number(each['seconds'])} s, {each['peak_bytes'] / 1e6:.0f} MB" if each else "" for each in figures]
+        rows.append([algo, *cells])
+    return rows
+
+
 def aims_table(results: dict[str, Any]) -> list[list[str]]:
     """Return each aim that was measured, with its figure."""
     rows = [["aim", "beside", "wanted", "measured", ""]]
@@ -191,7 +203,8 @@ def tables(results: dict[str, Any]) -> dict[str, list[list[str]]]:
     """Return every table that has something in it; settings are for the README alone."""
     found = {
         "aims": aims_table(results), "figures": main_table(results), "resume": resume_table(results),
-        "memory": memory_table(results), "order": order_table(results), "settings": settings_table(results),
+        "memory": memory_table(results), "order": order_table(results), "scale": scale_table(results),
+        "settings": settings_table(results),
     }  # fmt: skip
     return {name: rows for name, rows in found.items() if len(rows) > 1}
 

@@ -12,6 +12,7 @@ tables are made from the JSON by `report.py`. Peers run in an environment of the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shutil
@@ -19,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from systems import OURS, SYSTEMS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-QUICK_SAMPLES = {"text": 4000, "tokens": 1000, "jpeg": 80, "mix": 1000, "start": 20_000}
+QUICK_SAMPLES = {"text": 4000, "tokens": 1000, "jpeg": 256, "mix": 1000, "start": 20_000}
 
 
 def say(text: str) -> None:
@@ -45,7 +45,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.folder: Path = options.data.resolve()
+        self.folder: Path = options.data.resolve() / "hf_mds-benchmarks"  # all of it is removed in the end
         self.systems: list[str] = options.systems
         needs_peers = any(SYSTEMS[name] != OURS for name in self.systems)
         peers = options.peers_python or (
@@ -101,7 +101,7 @@ class Bench:
 
     def close(self) -> None:
         """End every process."""
-        for name in self.systems:
+        for name in list(self.running):
             self.end(name)
 
     def prepare(self, workload: str) -> None:
@@ -120,8 +120,7 @@ class Bench:
         for name in dict.fromkeys(writers):
             if not (source / name).exists():
                 say(f"{workload}: {name} writes")
-                with closing(self.start(name)) as process:  # a new one: some writers leave threads behind
-                    process.ask("write", self.place(name, workload), {"workload": workload})
+                self.process(name).ask("write", self.place(name, workload), {"workload": workload})
 
     def check(self, workload: str, cases: list[Case]) -> None:
         """Have every system deliver an epoch, and compare it with the samples as they were made.
@@ -148,9 +147,9 @@ class Bench:
         if case.measurement == "epoch":
             return self.ask(self.process(name), "epoch", case, max_seconds=self.options.max_seconds)
         if case.measurement == "random":
-            return self.ask(self.process(name), "random", case, num=1000 if self.options.quick else 20_000)
+            return self.ask(self.process(name), "random", case, num=1000 if self.options.quick else 10_000)
         self.end(name)  # some systems do not like another process that reads the same
-        with closing(self.start(name)) as process:
+        with contextlib.closing(self.start(name)) as process:
             if case.measurement == "start":
                 return self.ask(process, "start", case)
             if case.measurement == "memory":
@@ -160,7 +159,7 @@ class Bench:
                 return {"value": memory.held / 1e6, "with_files": memory.total / 1e6, "imported": imported / 1e6}
             num_samples = len(workloads.Source(case.workload, self.folder / case.workload))
             self.ask(process, "save", case, num_batches=num_samples // 2 // case.batch_size)
-        with closing(self.start(name)) as process:
+        with contextlib.closing(self.start(name)) as process:
             return self.ask(process, "resume", case, to_end=last)
 
     def run(self, case: Case) -> None:
@@ -208,6 +207,12 @@ class Bench:
         for name, found in answers.items():
             self.add(ORDER, "order", name, found)
 
+    def run_scale(self) -> dict[str, Any]:
+        """Measure the order of 10^4 to 10^10 samples, of every shuffle that takes less than some seconds."""
+        arguments = ["--scale", "--max-seconds", "20"]
+        with contextlib.redirect_stdout(sys.stderr):
+            return order.scale(order.parse(arguments), arguments)
+
     def copy(self, workload: str) -> dict[str, float]:
         """Return the bytes of a sample as it is delivered, and the GB/s of a plain copy of as many bytes."""
         source = workloads.Source(workload, self.folder / workload)
@@ -254,7 +259,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     begun, about = time.time(), machine()
     cases = [case for case in CASES if any(part in case.title for part in options.only)]
     bench = Bench(options)
-    copies = {}
+    copies, scale = {}, {}
     try:
         bench.open()
         for workload in dict.fromkeys(case.workload for case in cases):
@@ -268,12 +273,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 shutil.rmtree(bench.folder / workload)
         if any(part in ORDER for part in options.only):
             bench.run_order()
+            scale = {} if options.quick else bench.run_scale()
     finally:
         bench.close()
         if not options.keep:
             shutil.rmtree(bench.folder, ignore_errors=True)
     found = results(bench, about, begun, ["benchmarks/run.py", *options.arguments])
-    return {**found, "max_seconds": options.max_seconds, "copies": copies, "failures": bench.failures}
+    return {**found, "max_seconds": options.max_seconds, "copies": copies, "scale": scale, "failures": bench.failures}
 
 
 def results(bench: Bench, about: dict[str, Any], begun: float, command: list[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def call(tmp_path, script, *arguments):
     ]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "data").exists()
+    assert list((tmp_path / "data").iterdir()) == []
     return done.stdout
 
 
