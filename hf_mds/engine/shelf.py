@@ -183,6 +183,10 @@ class Shelf:
             MDSError: What keeps one from being opened. A shard that failed is not tried again, unless `forgive`.
         """
         shards = {shard_id: self._open[shard_id] for shard_id in shard_ids if shard_id in self._open}
+        if len(shards) == len(shard_ids):  # as nearly always: nothing is opened, so nothing need be let go
+            for shard_id in shards:
+                self._open.move_to_end(shard_id)
+            return shards
         missing = [shard_id for shard_id in shard_ids if shard_id not in shards]
         for shard_id in missing:
             if shard_id in self._failures:
