@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import os
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,9 @@ from hf_mds.cli.options import (
     settings_of,
     shows_progress,
 )
+
+if TYPE_CHECKING:
+    from hf_mds.plan.packing import PackingSpec
 
 __all__ = ["Config", "convert"]
 
@@ -47,6 +51,21 @@ def convert(
     exist_ok: ExistOk = False,
     progress: Progress = None,
     as_json: AsJson = False,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Write tokens instead of text: a tokenizer of transformers, on the Hub or in a folder."),
+    ] = None,
+    text_column: Annotated[str, typer.Option(help="The column of text, with --tokenizer.")] = "text",
+    eos: Annotated[
+        bool, typer.Option("--eos/--no-eos", help="End each text with the tokenizer's token for that.")
+    ] = True,
+    pack: Annotated[
+        str | None, typer.Option(help='Write packs of tokens: "bfd" (whole documents) or "wrapped" (cut).')
+    ] = None,
+    sequence_len: Annotated[int | None, typer.Option(help="Tokens of a pack.")] = None,
+    long_documents: Annotated[
+        str | None, typer.Option(help='With "bfd", of documents longer than a pack: truncate, split or drop.')
+    ] = None,
 ) -> None:
     """Write a dataset as MDS shards, with its features.
 
@@ -59,13 +78,23 @@ def convert(
       hf-mds convert me/raw --out ./corpus --compression zstd --hashes xxh64
       hf-mds convert hf://datasets/allenai/c4 --config en --split train --out s3://bucket/c4
       hf-mds convert 'data/*.parquet' --out ./corpus/train --columns text,label --num-proc 8 --resume
+      hf-mds convert 'data/*.jsonl' --out ./tokens/train --tokenizer gpt2 --pack bfd --sequence-len 2048
     """
     from hf_mds.hf.convert import to_mds
     from hf_mds.hf.named import open_named
 
     settings: dict[str, Any] = settings_of(size_limit=size_limit, compression=compression, hashes=hashes)
+    packing = _packing_of(tokenizer, columns, pack, sequence_len, long_documents)
+    source = open_named(sources, config=config, split=split)
+    if tokenizer is not None:
+        from hf_mds.hf.tokenizing import load_tokenizer, packed, tokenized
+
+        if num_proc > 1:  # processes are forked, and threads of the tokenizers' do not survive that
+            os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        source = tokenized(source, load_tokenizer(tokenizer), column=text_column, add_eos=eos)
+        source = source if packing is None else packed(source, packing)
     written = to_mds(
-        open_named(sources, config=config, split=split),
+        source,
         out,
         columns=names_of(columns),
         num_proc=num_proc,
@@ -88,3 +117,27 @@ def convert(
         return
     for part in said:
         typer.echo(f"{part['path']}: {part['samples']} samples in {part['shards']} shards")
+
+
+def _packing_of(
+    tokenizer: str | None, columns: str | None, pack: str | None, sequence_len: int | None, long_documents: str | None
+) -> PackingSpec | None:
+    """Return how to pack.
+
+    Raises:
+        BadParameter: If options do not fit each other.
+    """
+    if tokenizer is None and pack is not None:
+        raise typer.BadParameter("must come with --tokenizer, got it without", param_hint="--pack")
+    if tokenizer is not None and columns is not None:
+        raise typer.BadParameter("must be left out with --tokenizer, which writes input_ids", param_hint="--columns")
+    if pack is None:
+        for hint, value in (("--sequence-len", sequence_len), ("--long-documents", long_documents)):
+            if value is not None:
+                raise typer.BadParameter("must come with --pack, got it without", param_hint=hint)
+        return None
+    if sequence_len is None:
+        raise typer.BadParameter("must be given with --pack, the tokens of a pack", param_hint="--sequence-len")
+    from hf_mds.plan.packing import PackingSpec
+
+    return PackingSpec(method=pack, sequence_len=sequence_len, long_documents=long_documents)

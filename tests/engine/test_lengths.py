@@ -100,8 +100,26 @@ def test_what_is_no_list_is_told(tmp_path: Path) -> None:
         token_lengths([opened(tmp_path / "data", tmp_path)], TokenColumns("tokens", ("tokens",)))
     with hf_mds.MDSWriter(out=str(tmp_path / "count"), columns={"tokens": "ndarray:int32", "count": "int"}) as writer:
         writer.write({"tokens": np.arange(3, dtype=np.int32), "count": -1})
-    with pytest.raises(FormatError, match=r"a sample must have 0 to 2147483647 tokens, got -1"):
+    with pytest.raises(FormatError, match=r"sample 0: it must have 0 to 2147483647 tokens, got -1"):
         token_lengths([opened(tmp_path / "count", tmp_path)], TokenColumns("tokens", (), "count"))
+
+
+def test_where_a_length_cannot_be_read_a_sample_may_count_as_one_without_tokens(tmp_path: Path) -> None:
+    write(tmp_path / "data", {"tokens": "ndarray:int32", "text": "str"}, [5, 6, 7, 8])
+    path = tmp_path / "data/shard.00000.mds"
+    data = bytearray(path.read_bytes())
+    begin = int(np.frombuffer(data, "<u4", 1, 4 + 4 * 2)[0])  # of sample 2: the sizes of its columns
+    data[begin : begin + 4] = b"\xff" * 4
+    path.write_bytes(data)
+    columns = TokenColumns("tokens", ("tokens",), lenient=True)
+    assert token_lengths([opened(tmp_path / "data", tmp_path)], columns).tolist() == [5, 6, 0, 8]
+    with pytest.raises(FormatError, match="sample 2"):
+        token_lengths([opened(tmp_path / "data", tmp_path)], TokenColumns("tokens", ("tokens",)))
+    path.unlink()
+    (tmp_path / "data/index.json").touch()  # so that it is another dataset for the cache
+    with pytest.raises(FileNotFoundError):
+        token_lengths([opened(tmp_path / "data", tmp_path)], TokenColumns("tokens", ("tokens",)))
+    assert token_lengths([opened(tmp_path / "data", tmp_path)], columns).tolist() == [0] * 4
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
