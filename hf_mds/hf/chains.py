@@ -97,7 +97,10 @@ _KEEPING: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def _keeps_rows(mapped: Any) -> bool:
-    """Return whether a batched map gives as many rows as it takes, for the first samples of the dataset."""
+    """Return whether a batched map gives as many rows as it takes: if it does not say so, for the first samples."""
+    known = getattr(mapped.function, "keeps_rows", None)
+    if known is not None:
+        return bool(known)
     if mapped.function not in _KEEPING:
         leaf = find_leaf(mapped)
         assert leaf is not None
