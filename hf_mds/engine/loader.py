@@ -30,6 +30,12 @@ class StreamingDataLoader(DataLoader[Any]):
     It counts the batches that the training loop has taken; what workers have prefetched is not among them. After a
     whole pass it goes on to the next epoch by itself; `set_epoch` of the dataset is not needed.
 
+    Workers hand over as many batches in a message as they make in 10 ms, 64 and 4 MB at most; `prefetch_factor` counts
+    messages. They go through memory that is used again and again, has no name and does not lie in /dev/shm. Where
+    nothing but a format stands between, and `collate_fn` is `list` or torch's default, workers send columns, and the
+    batches are made of them here, column by column. Any other `collate_fn` runs in the workers, on lists of samples.
+    Either way batches are what torch's own loader would make; their arrays and tensors have memory of their own.
+
     >>> import hf_mds, tempfile
     >>> from datasets import load_dataset
     >>> folder = tempfile.mkdtemp()
