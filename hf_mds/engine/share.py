@@ -65,9 +65,14 @@ class Share:
             window: What of the epoch is read at all.
             position: Samples that all ranks have read before.
         """
-        view = View() if spec.batching_method == "random" else View(self.rank, self.num_ranks, 0, 0, self.replication)
-        end = end_of_epoch(spec, view)
-        return max(min(end, end if window.stop is None else window.stop) - max(position, window.start), 0)
+        position = max(position, window.start)
+        if spec.batching_method == "random":
+            end = end_of_epoch(spec, View())
+        else:  # whole global batches, but for the last ones, which some ranks may not have
+            plan = plan_epoch(spec, self.world, sample_in_epoch=position)
+            least = min(plan.num_ids(node, rank, 0) for node, rank in np.ndindex(plan.shape[:2]))
+            end = position + least // spec.batch_size * plan.global_batch_size
+        return max(min(end, end if window.stop is None else window.stop) - position, 0)
 
 
 def num_steps(share: Share, spec: EpochSpec, num_samples: int) -> tuple[int, int]:

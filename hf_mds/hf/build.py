@@ -201,7 +201,7 @@ def check_prepared(source: Source) -> None:
     weights = ("proportion", "repeat", "choose")
     changed += [name for name in weights if any(getattr(stream, name) is not None for stream in source.spec.streams)]
     changed += ["replication"] if source.replication != 1 else []
-    changed += ["uneven"] if source.uneven else []
+    changed = ["uneven"] if source.uneven else changed  # which also says for how many canonical nodes
     if changed:
         raise ValueError(
             f"{changed[0]} must be left out with streaming=False, got it; pass streaming=True, or use the methods of "
