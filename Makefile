@@ -1,6 +1,7 @@
 # make demo    the main job on real data, on a fresh machine
 # make test    all tests, on the newest `datasets` and on 4.8.4
 # make test-clusters    those of Spark and Ray, which `make test` leaves out
+# make test-train    those of trainers (transformers, trl, accelerate, Lightning), which `make test` leaves out
 # make bench   our reading and writing beside other systems' (benchmarks/README.md); installs them: some GB
 # make lint    ruff and mypy
 # make clean   remove what these made
@@ -13,6 +14,12 @@ CLUSTERS = .venv-clusters
 # Ray listens on all interfaces: its tests run where there is none but loopback, and are skipped where that cannot be.
 ALONE = unshare --net --map-root-user
 TEST_CLUSTERS = $(CLUSTERS)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) tests/clusters
+# Trainers: the newest, and those that axolotl 0.19 pins, which only the tests of transformers' Trainer run with.
+TRAIN = .venv-train
+TRAIN_OLD = .venv-train4
+TRAINERS = datasets==5.2.0 transformers==5.24.0 accelerate==1.15.0 trl==1.16.0
+TRAINERS_OLD = datasets==4.8.4 transformers==5.16.1 accelerate==1.13.0 trl==1.9.0
+TEST_TRAINERS_OLD = tests/train/test_trainers.py tests/train/test_resume.py
 # What depends on `datasets`: tested again with the release that axolotl pins.
 TESTS_OF_DATASETS = tests/hf tests/conformance tests/engine
 # Servers that tests start and no package of pip brings: Azurite comes by npm, where there is npm.
@@ -20,7 +27,7 @@ SERVERS = .servers
 SOURCES = hf_mds builders build_backend tests demo benchmarks notebooks
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test test-clusters bench lint clean
+.PHONY: demo test test-clusters test-train bench lint clean
 
 demo: $(NEW)/.ready-demo
 	$(NEW)/bin/python demo/demo.py
@@ -41,6 +48,12 @@ test-clusters: $(CLUSTERS)/.ready-test
 		$(ALONE) sh -c 'ip link set lo up; exec "$$@"' sh $(TEST_CLUSTERS); \
 	else $(TEST_CLUSTERS); fi
 
+test-train: $(TRAIN)/.ready-test $(TRAIN_OLD)/.ready-test
+	@status=0; \
+	$(TRAIN)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) tests/train || status=1; \
+	$(TRAIN_OLD)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) $(TEST_TRAINERS_OLD) || status=1; \
+	exit $$status
+
 bench: $(NEW)/.ready-bench
 	$(NEW)/bin/python benchmarks/run.py $(BENCH_ARGS)
 
@@ -50,9 +63,9 @@ lint: $(NEW)/.ready-test
 	$(NEW)/bin/mypy
 
 clean:
-	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(SERVERS) .venv-peers benchmarks/data demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(TRAIN) $(TRAIN_OLD) $(SERVERS) .venv-peers benchmarks/data demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python:
+$(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python $(TRAIN)/bin/python $(TRAIN_OLD)/bin/python:
 	$(PYTHON) -m venv $(@D:/bin=)
 
 $(NEW)/.ready-demo: setup.cfg constraints.txt | $(NEW)/bin/python
@@ -73,6 +86,14 @@ $(OLD)/.ready-test: setup.cfg constraints.txt | $(OLD)/bin/python
 
 $(CLUSTERS)/.ready-test: setup.cfg constraints.txt | $(CLUSTERS)/bin/python
 	$(CLUSTERS)/$(PIP_INSTALL) --editable '.[test-clusters]'
+	@touch $@
+
+$(TRAIN)/.ready-test: setup.cfg constraints.txt Makefile | $(TRAIN)/bin/python
+	$(TRAIN)/$(PIP_INSTALL) --editable '.[test-train]' $(TRAINERS)
+	@touch $@
+
+$(TRAIN_OLD)/.ready-test: setup.cfg constraints.txt Makefile | $(TRAIN_OLD)/bin/python
+	$(TRAIN_OLD)/$(PIP_INSTALL) --editable '.[test-train]' $(TRAINERS_OLD)
 	@touch $@
 
 $(SERVERS)/.ready: Makefile
