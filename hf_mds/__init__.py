@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hf_mds.hf.convert import to_mds
     from hf_mds.hf.export import to_dataset, to_parquet
     from hf_mds.hf.hub import push_to_hub
+    from hf_mds.train.configured import load_config
     from hf_mds.train.loader import StreamingDataLoader
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ _HOME = {
     "TSVWriter": "engine.line_writers",
     "XSVWriter": "engine.line_writers",
     "diff": "engine.diff",
+    "load_config": "train.configured",
     "merge_index": "engine.merge",
     "open": "engine.samples",
     "push_to_hub": "hf.hub",
@@ -54,6 +56,7 @@ __all__ = [
     "TSVWriter",
     "XSVWriter",
     "diff",
+    "load_config",
     "merge_index",
     "open",
     "push_to_hub",

@@ -8,6 +8,7 @@
     |   |-- ShardFetchError             a shard could not be fetched after every attempt
     |   `-- CacheFullError              the cache limit or the disk leaves no room
     |-- WriteError       ValueError     a value that its column cannot hold exactly
+    |-- ConfigError      ValueError     a training configuration that is none
     |-- ResumeError      ValueError     a state that does not fit this dataset or world
     `-- MissingExtraError ImportError   a package that an extra would install
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 __all__ = [
     "CacheFullError",
+    "ConfigError",
     "DatasetChangedError",
     "FormatError",
     "IntegrityError",
@@ -70,6 +72,10 @@ class WriteError(MDSError, ValueError):
 
 class ResumeError(MDSError, ValueError):
     """A state that does not fit the dataset, its options or the world; names both values."""
+
+
+class ConfigError(MDSError, ValueError):
+    """A training configuration that is none: one line for each fault, with file, line and key."""
 
 
 class MissingExtraError(MDSError, ImportError):

@@ -17,6 +17,7 @@ from hf_mds.cli.merge import merge
 from hf_mds.cli.push import push
 from hf_mds.cli.reshard import reshard
 from hf_mds.cli.samples import cat, head
+from hf_mds.cli.train import train
 from hf_mds.cli.verify import verify
 
 __all__ = ["app", "main"]
@@ -32,6 +33,7 @@ app.command()(verify)
 app.command()(diff)
 app.command()(reshard)
 app.command()(merge)
+app.command()(train)
 cache_app.command("path")(cache_path)
 cache_app.command("list")(cache_list)
 cache_app.command("prune")(cache_prune)

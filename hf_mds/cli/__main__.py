@@ -1,0 +1,5 @@
+"""`python -m hf_mds.cli`, as torchrun wants it."""
+
+from hf_mds.cli import main
+
+main()
