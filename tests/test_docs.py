@@ -11,7 +11,7 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("name", ["converting.md"])
+@pytest.mark.parametrize("name", ["converting.md", "packing.md"])
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_MDS_CACHE", str(tmp_path / "cache"))
