@@ -147,14 +147,13 @@ def test_a_state_before_every_pack(load: Callable[..., Any], packing: str) -> No
     dataset = load(packing=packing)
     dataset.set_epoch(1)
     whole = ids(dataset)
-    dataset = load(packing=packing)
+    dataset, resumed = load(packing=packing), load(packing=packing)
     dataset.set_epoch(1)
     examples = iter(dataset)
     for done in range(len(whole) + 1):
         state = json.loads(json.dumps(dataset.state_dict()))
-        resumed = load(packing=packing)
-        resumed.load_state_dict(state)
         if done < len(whole):
+            resumed.load_state_dict(state)
             assert ids(resumed) == whole[done:], done
             assert ids([next(examples)]) == whole[done : done + 1]
     assert next(examples, None) is None
@@ -210,6 +209,21 @@ def test_formats_columns_take_and_iter(load: Callable[..., Any]) -> None:
     assert [example["count"] for example in mapped] == list(map(len, whole))
     with pytest.raises(ValueError, match="columns to rename must be among"):
         load().rename_column("text", "t")
+
+
+def test_trls_collator_finds_the_pieces(load: Callable[..., Any]) -> None:
+    pytest.importorskip("trl")
+    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+    examples = list(load().take(3))
+    batch = DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)(examples)
+    places = [place for example in examples for place in example["position_ids"]]
+    assert batch["position_ids"][0].tolist() == places
+    sizes = [size for example in examples for size in example["seq_lengths"]]
+    assert batch["cu_seq_lens_q"].tolist() == np.cumsum([0, *sizes]).tolist()
+    labels = [label for example in examples for label in example["labels"]]
+    expected = [-100 if place == 0 else label for place, label in zip(places, labels, strict=True)]
+    assert batch["labels"][0].tolist() == expected
 
 
 def test_streams_are_mixed_before_they_are_packed(load: Callable[..., Any], tmp_path: Path, documents: Any) -> None:
