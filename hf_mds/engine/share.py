@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hf_mds.engine.order import View, Window, end_of_epoch
 from hf_mds.lazy import cached_property
 from hf_mds.plan import EpochPlan, EpochSpec, World, plan_epoch
+from hf_mds.plan.permutation import TableStore
 
 __all__ = ["Share", "ShareIds", "num_steps", "share_ids"]
 
@@ -82,7 +83,16 @@ def num_steps(share: Share, spec: EpochSpec, num_samples: int) -> tuple[int, int
     return full, 0 if is_whole else rest
 
 
-def share_ids(spec: EpochSpec, share: Share, view: View, window: Window, epoch: int, position: int) -> ShareIds:
+def share_ids(
+    spec: EpochSpec,
+    share: Share,
+    view: View,
+    window: Window,
+    epoch: int,
+    position: int,
+    *,
+    store: TableStore | None = None,
+) -> ShareIds:
     """Return the ids that a loader's worker reads, from a position in an epoch on.
 
     Args:
@@ -92,15 +102,18 @@ def share_ids(spec: EpochSpec, share: Share, view: View, window: Window, epoch: 
         window: What of the epoch is read at all.
         epoch: The epoch's number.
         position: Samples that all ranks have read before.
+        store: Where tables of large shuffles are kept.
     """
-    return ShareIds(_Rows(spec, share, window, epoch, position), view.worker, max(view.num_workers, 1))
+    return ShareIds(_Rows(spec, share, window, epoch, position, store), view.worker, max(view.num_workers, 1))
 
 
 class _Rows:
     """Global batches of the rest of an epoch, as the batches of a loader."""
 
-    def __init__(self, spec: EpochSpec, share: Share, window: Window, epoch: int, position: int) -> None:
-        self.spec, self.share, self.window, self.epoch = spec, share, window, epoch
+    def __init__(
+        self, spec: EpochSpec, share: Share, window: Window, epoch: int, position: int, store: TableStore | None
+    ) -> None:
+        self.spec, self.share, self.window, self.epoch, self._store = spec, share, window, epoch, store
         self.position = position - position % share.world.distinct.num_nodes  # as partitions do
         self.num_full, self.num_rest = num_steps(share, spec, share.num_samples(spec, window, self.position))
         if share.takes == "nothing":
@@ -114,7 +127,7 @@ class _Rows:
     @cached_property
     def plan(self) -> EpochPlan:
         world = replace(self.share.world, workers_per_rank=1)
-        return plan_epoch(self.spec, world, epoch=self.epoch, sample_in_epoch=self.position)
+        return plan_epoch(self.spec, world, epoch=self.epoch, sample_in_epoch=self.position, store=self._store)
 
     def full(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return ids of full batches of the loader, in ascending order of their numbers: (batches, samples)."""
@@ -166,7 +179,7 @@ class _Rows:
         if not len(places):
             return places
         spec = replace(self.spec, batch_size=1)
-        plan = plan_epoch(spec, World(), epoch=self.epoch, sample_in_epoch=0)
+        plan = plan_epoch(spec, World(), epoch=self.epoch, sample_in_epoch=0, store=self._store)
         start = int(places.min())
         return plan.ids(0, 0, 0, start=start, stop=int(places.max()) + 1).ravel()[places - start]
 

@@ -265,13 +265,13 @@ class MDSExamplesIterable(iterable_dataset._BaseExamplesIterable):
         if packs is not None:
             check_position(state, end_of_epoch(dealt, view), window)
         ids: IdSequence  # of samples, or of packs
+        store = PlanTables(self.source.streams[0].cache)
         if share is not None:
-            ids = share_ids(dealt, share, view, window, epoch, position).part(skip)
+            ids = share_ids(dealt, share, view, window, epoch, position, store=store).part(skip)
         else:
             check_view(view, self.source.ranks)
             if view.num_workers > 1 and view.worker == 0 and not self.source.batch_size_given:
                 _warn_of_batches(view)
-            store = PlanTables(self.source.streams[0].cache)
             ids = read_ids(dealt, view, window, epoch, position, skip, store=store)
         if not len(ids):  # as most parts of a small dataset are
             return
