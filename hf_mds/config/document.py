@@ -75,7 +75,7 @@ class Document:
             if alone in self.lines:
                 return self.lines[alone]
             place = place[:-1]
-        return self.lines.get(place)
+        return self.lines[place] if place else None
 
     def override(self, setting: str) -> None:
         """Change one value, as `--set key=value` does; the value is YAML, a key such as datasets.0.path reaches in.
@@ -87,9 +87,10 @@ class Document:
         key, equals, text = setting.partition("=")
         if not (key and equals):
             raise config_error([Fault("must be key=value such as max_steps=100", line=where)], self.name)
-        *way, last = (int(part) if part.isdigit() else part for part in key.strip().split("."))
+        *way, last = [int(part) if part.isdigit() else part for part in key.strip().split(".")]
         value = Document(f"{{value: {text}\n}}" if text.strip() else "value:", where).values["value"]
-        target, place = self.values, ()
+        target: Any = self.values
+        place: Place = ()
         for part in way:
             if isinstance(target, dict) and target.get(part) is None:
                 target[part] = {}
@@ -98,7 +99,7 @@ class Document:
             _step(target, last, place, where, self.name)
         if not isinstance(target, (dict, list)):
             raise config_error([Fault(f"{key_text(place)} must hold keys, got {target!r}", line=where)], self.name)
-        target[last] = value
+        target[last] = value  # type: ignore[index]  # a number, where it is a list
         place = (*place, last)
         self.lines = {known: line for known, line in self.lines.items() if known[: len(place)] != place}
         self.lines[place] = where
@@ -116,7 +117,8 @@ class Document:
             for key_node, value_node in node.value:
                 key = self._loader.construct_object(key_node, deep=True)
                 key = key if isinstance(key, (str, int)) and not isinstance(key, bool) else str(key_node.value)
-                self.lines[(*place, key)] = key_node.start_mark.line + 1
+                key_place = (*place, key)
+                self.lines[key_place] = key_node.start_mark.line + 1
                 values[key] = self._value(value_node, (*place, key))
             return values
         if isinstance(node, yaml.SequenceNode):

@@ -145,8 +145,9 @@ def _place(loc: Place, values: Any) -> Place:
     """Return a location without what pydantic says of the members of a union."""
     place: Place = ()
     for part in loc:
+        step: Any = part
         if (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int)):
-            values = values[part]
+            values = values[step]
         elif isinstance(part, int) and part == 0:
             pass  # one dataset that makes a list of one
         else:

@@ -6,8 +6,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
-from pydantic.dataclasses import dataclass
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from hf_mds.config.data import DatasetConfig
 from hf_mds.config.model import Section
@@ -16,10 +15,7 @@ from hf_mds.plan import EpochSpec, StreamSpec
 from hf_mds.plan.packing import PACKING_METHODS
 from hf_mds.units import parse_bytes, parse_count
 
-__all__ = ["StreamingSection", "TrainingConfig"]
-
-StreamingSection = dataclass(config=ConfigDict(extra="forbid", use_attribute_docstrings=True))(StreamingOptions)
-"""The options of `load_dataset("mds", ...)`, validated."""
+__all__ = ["TrainingConfig"]
 
 _ORDER = ("num_canonical_nodes", "shuffle_algo", "shuffle_seed", "shuffle_block_size", "sampling_method",
           "sampling_granularity", "partition_algo", "batching_method")  # fmt: skip
@@ -61,7 +57,7 @@ class TrainingConfig(Section):
     datasets alone, see `val_set_size` of `load_dataset("mds", ...)`."""
     shuffle_merged_datasets: bool = True
     """Whether an epoch is shuffled, as `mds.shuffle_algo` says."""
-    mds: StreamingSection = Field(default_factory=StreamingSection)  # type: ignore[valid-type]  # made of a dataclass
+    mds: StreamingOptions = Field(default_factory=StreamingOptions)
     """The order, the packs and the cache, under the reference's names."""
 
     sequence_len: int = Field(default=512, ge=1)
@@ -180,8 +176,8 @@ class TrainingConfig(Section):
     """Processes of a rank that read and tokenize; the order does not depend on them."""
     dataloader_prefetch_factor: int | None = Field(default=None, ge=1)
     """Batches that each of them is ahead."""
-    dataloader_pin_memory: bool = True
-    """Whether batches come in memory that a GPU copies fast."""
+    dataloader_pin_memory: bool | None = None
+    """Whether batches come in memory that a GPU copies fast; by default where there is one."""
 
     @field_validator("streaming")
     @classmethod
@@ -227,7 +223,7 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _check(self) -> TrainingConfig:
         if bool(self.datasets) == bool(self.pretraining_dataset):
-            raise ValueError("datasets (or pretraining_dataset, but not both) must name what to train on")
+            raise ValueError("datasets must name what to train on, or pretraining_dataset must, but not both")
         for dataset in [*self.train_datasets, *self.test_datasets]:
             if dataset.type is None:
                 raise ValueError(

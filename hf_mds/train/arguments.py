@@ -15,7 +15,7 @@ _SAME = (
     "adam_beta2", "adam_epsilon", "max_grad_norm", "neftune_noise_alpha", "seed", "fp16", "gradient_checkpointing",
     "gradient_checkpointing_kwargs", "torch_compile", "output_dir", "logging_steps", "save_total_limit",
     "save_only_model", "load_best_model_at_end", "report_to", "dataloader_num_workers", "dataloader_prefetch_factor",
-    "dataloader_pin_memory", "max_steps",
+    "max_steps",
 )  # fmt: skip
 """Keys that transformers calls the same; those that are not given are left to it."""
 
@@ -40,6 +40,7 @@ def sft_arguments(config: TrainingConfig, *, padding_free: bool) -> dict[str, An
     values["per_device_eval_batch_size"] = config.eval_batch_size or config.micro_batch_size
     values["warmup_steps"] = config.warmup_ratio if config.warmup_steps is None else config.warmup_steps
     values["optim_args"] = _as_text(config.optim_args)
+    values["dataloader_pin_memory"] = _pins_memory(config)
     values["bf16"] = uses_bf16(config)
     values["tf32"] = None if config.tf32 == "auto" else config.tf32
     values |= _moments("save", config.save_strategy, config.save_steps, config.saves_per_epoch, config.num_epochs)
@@ -60,6 +61,12 @@ def _moments(
             steps, strategy = None, strategy or "epoch"
     chosen = strategy or ("epoch" if steps is None else "steps")
     return {f"{what}_strategy": chosen, f"{what}_steps": steps if chosen == "steps" else None}
+
+
+def _pins_memory(config: TrainingConfig) -> bool:
+    import torch
+
+    return torch.cuda.is_available() if config.dataloader_pin_memory is None else config.dataloader_pin_memory
 
 
 def _as_text(arguments: str | Mapping[str, Any] | None) -> str | None:

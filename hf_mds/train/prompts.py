@@ -158,7 +158,7 @@ def template_of(name: str, jinja: str | None, where: str) -> str | None:
         raise ConfigError(
             f"{where}.chat_template must be tokenizer_default, jinja or one of trl's ({', '.join(known)}), got {name!r}"
         )
-    return _folder_of_trl().joinpath(f"{name}.jinja").read_text(encoding="utf-8")
+    return str(_folder_of_trl().joinpath(f"{name}.jinja").read_text(encoding="utf-8"))
 
 
 def _folder_of_trl() -> Any:
