@@ -156,7 +156,7 @@ class Mix:
             options["val_set_size"] = self._cfg.val_set_size
         if len(self._members) > 1:
             options["stream_column"] = STREAM
-        return self._load(streams=self._streams, **options)
+        return self._load(**{"streams": self._streams, **options})
 
     def train(self) -> Any:
         """Return what is trained on: a stream of tokens."""
@@ -177,7 +177,9 @@ class Mix:
         """Return what is evaluated on: a table of tokens; None if nothing is."""
         cfg = self._cfg
         if cfg.val_set_size:
-            held = self._load_mix(val_set=True, streaming=False)
+            held = self._load_mix(
+                val_set=True, streaming=False, streams=[_without_weight(each) for each in self._streams]
+            )
             if self._key == "pretraining_dataset":
                 return self._encode(held).with_format("torch")
             return self._finished(self._prompts.table(held, cfg.dataset_num_proc))
@@ -196,6 +198,11 @@ class Mix:
         cfg = self._cfg
         table = handle_long_seq_in_dataset(table, cfg.eval_sequence_len or cfg.sequence_len, cfg)
         return process_datasets_for_packing(cfg, table, None)[0] if cfg.eval_sample_packing else table
+
+
+def _without_weight(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stream all of whose samples are read."""
+    return {name: value for name, value in stream.items() if name not in WEIGHTS}
 
 
 def _token(cfg: Mapping[str, Any]) -> Any:

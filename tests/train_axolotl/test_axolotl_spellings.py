@@ -1,0 +1,125 @@
+"""Every way to name a dataset of MDS in axolotl's YAML, on disk, in a store, on the Hub; and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hub as hubs
+import pytest
+from axolotl_runs import Axolotl
+from servers import Store
+
+pytestmark = pytest.mark.timeout(900)
+
+TAGS = [f"a{100 + number}" for number in range(24)]
+TEXTS = [f"t{100 + number}" for number in range(30)]
+LOAD = {"do": "load"}
+
+
+def entries(**keys: Any) -> dict[str, Any]:
+    return {"datasets": [{"type": "alpaca", **keys}], **LOAD}
+
+
+def texts(given: Any) -> dict[str, Any]:
+    return {"pretraining_dataset": given, **LOAD}
+
+
+def check(results: dict[str, Any]) -> None:
+    for name, result in results.items():
+        expected = TEXTS if name.startswith("pretrain") else TAGS
+        assert sorted(result.get("rows", [])) == expected, (name, result)
+        assert result["steps"] == len(expected) // 2, name
+
+
+def test_local_spellings(axolotl: Axolotl) -> None:
+    tasks = str(axolotl.home / "tasks")
+    check(
+        axolotl(
+            {
+                "folder": entries(path=tasks),
+                "folder_named": entries(path=tasks, ds_type="mds"),
+                "index": entries(path=f"{tasks}/index.json"),
+                "index_named": entries(path=f"{tasks}/index.json", ds_type="mds"),
+                "files": entries(path="mds", data_files=f"{tasks}/index.json"),
+                "files_list": entries(path="mds", data_files=[f"{tasks}/index.json"], split="train"),
+                "files_folder": entries(path="mds", data_files=tasks),
+                "files_of_folder": entries(path=tasks, ds_type="mds", data_files=f"{tasks}/index.json"),
+                "url": entries(path=f"file://{tasks}"),
+                "pretrain": texts("texts/train"),
+                "pretrain_splits": texts([{"path": "texts", "split": "train", "type": "pretrain"}]),
+                "pretrain_files": texts([{"path": "mds", "data_files": "texts/train/index.json"}]),
+                "pretrain_one": texts({"path": "texts/train"}),
+            }
+        )
+    )
+
+
+def test_spellings_in_a_store(axolotl: Axolotl, s3: Store) -> None:
+    tasks = s3.put(axolotl.home / "tasks", "axolotl/tasks")
+    train = s3.put(axolotl.home / "texts/train", "axolotl/texts/train")
+    check(
+        axolotl(
+            {
+                "s3_folder": entries(path=tasks),
+                "s3_folder_named": entries(path=tasks, ds_type="mds"),
+                "s3_index": entries(path=f"{tasks}/index.json", ds_type="mds"),
+                "s3_files": entries(path="mds", data_files=f"{tasks}/index.json"),
+                "pretrain_s3": texts(train),
+                "pretrain_s3_files": texts([{"path": "mds", "data_files": f"{train}/index.json"}]),
+                "pretrain_s3_splits": texts([{"path": train.removesuffix("/train"), "type": "pretrain"}]),
+            },
+            **s3.environment,
+        )
+    )
+
+
+def test_spellings_on_the_hub(axolotl: Axolotl, tmp_path: Path) -> None:
+    folder = axolotl.home / "tasks"
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with hubs.serving() as hub:
+        hub.commit("me/tasks", {f"default/train/{name}": data for name, data in files.items()})
+        hub.commit("me/plain", files)
+        environment = {"HF_ENDPOINT": hub.endpoint, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+        cases = {
+            "hub_id": entries(path="me/tasks"),
+            "hub_plain": entries(path="me/plain", ds_type="mds"),
+            "hub_url": entries(path="hf://datasets/me/plain"),
+            "hub_files": entries(path="mds", data_files="hf://datasets/me/plain/index.json"),
+        }
+        check(axolotl(cases, HF_HOME=str(tmp_path), **environment))
+
+
+ALPACA = {"path": "tasks", "type": "alpaca"}
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown": ({"datasets": [{**ALPACA, "propotion": 1}]}, r"datasets\[0\]: keys must be among .* got 'propotion'"),
+    "shards": ({"datasets": [{**ALPACA, "shards": 2}]}, r"datasets\[0\].shards must be left out"),
+    "foreign": ({"datasets": [ALPACA, {"path": "other.jsonl", "type": "alpaca"}]}, r"datasets\[1\] must be of MDS"),
+    "option": ({"datasets": [ALPACA], "mds": {"shufle_algo": "py1s"}}, "mds: keys must be among .* got 'shufle_algo'"),
+    "value": ({"datasets": [ALPACA], "mds": {"shuffle_algo": "py9"}}, "shuffle_algo"),
+    "length": ({"datasets": [{**ALPACA, "type": "completion", "field": "output"}]}, "max_steps must be given"),
+    "group": ({"datasets": [ALPACA], "group_by_length": True}, "group_by_length must be left out"),
+    "both": ({"datasets": [ALPACA], "val_set_size": 0.1, "test_datasets": [ALPACA]}, "only one of val_set_size"),
+    "split": ({"datasets": [{**ALPACA, "split": "train[:10%]"}]}, r"datasets\[0\].split must be one of \['train'\]"),
+    "nothing": (
+        {"datasets": [{"path": "mds", "type": "alpaca"}]},
+        r"datasets\[0\]: path: mds must come with data_files",
+    ),
+    "missing": ({"datasets": [{"path": "none", "ds_type": "mds", "type": "alpaca"}]}, "none"),
+}
+
+
+def test_what_cannot_be_honoured_is_refused(axolotl: Axolotl) -> None:
+    (axolotl.home / "other.jsonl").write_text('{"instruction": "a", "input": "", "output": "b"}\n')
+    results = axolotl({f"fault_{name}": {**case, **LOAD} for name, (case, _) in FAULTS.items()})
+    for name, (_, text) in FAULTS.items():
+        with pytest.raises(AssertionError, match=text):
+            raise AssertionError(results[f"fault_{name}"].get("error", "nothing was refused"))
+
+
+def test_what_is_not_of_mds_is_left_to_axolotl(axolotl: Axolotl) -> None:
+    (axolotl.home / "other.jsonl").write_text('{"instruction": "a", "input": "", "output": "b"}\n')
+    other = {"datasets": [{"path": "other.jsonl", "type": "alpaca"}], "max_steps": 1, "do": "train"}
+    (result,) = axolotl({"other": {**other, "shuffle_merged_datasets": False}}).values()
+    assert "error" not in result, result
+    assert len(result["batches"]) == 1
