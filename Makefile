@@ -2,6 +2,7 @@
 # make test    all tests, on the newest `datasets` and on 4.8.4
 # make test-clusters    those of Spark and Ray, which `make test` leaves out
 # make test-train    those of trainers (transformers, trl, accelerate, Lightning), which `make test` leaves out
+# make test-axolotl    those of axolotl and of trl's command line, with the releases that axolotl pins
 # make bench   our reading and writing beside other systems' (benchmarks/README.md); installs them: some GB
 # make lint    ruff and mypy
 # make clean   remove what these made
@@ -11,6 +12,7 @@ PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check --co
 NEW = .venv
 OLD = .venv-datasets4
 CLUSTERS = .venv-clusters
+AXOLOTL = .venv-axolotl
 # Ray listens on all interfaces: its tests run where there is none but loopback, and are skipped where that cannot be.
 ALONE = unshare --net --map-root-user
 TEST_CLUSTERS = $(CLUSTERS)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) tests/clusters
@@ -27,7 +29,7 @@ SERVERS = .servers
 SOURCES = hf_mds builders build_backend tests demo benchmarks notebooks
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test test-clusters test-train bench lint clean
+.PHONY: demo test test-clusters test-axolotl test-train bench lint clean
 
 demo: $(NEW)/.ready-demo
 	$(NEW)/bin/python demo/demo.py
@@ -54,6 +56,9 @@ test-train: $(TRAIN)/.ready-test $(TRAIN_OLD)/.ready-test
 	$(TRAIN_OLD)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) $(TEST_TRAINERS_OLD) || status=1; \
 	exit $$status
 
+test-axolotl: $(AXOLOTL)/.ready-test
+	$(AXOLOTL)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) tests/train_axolotl tests/train/test_trl_command.py
+
 bench: $(NEW)/.ready-bench
 	$(NEW)/bin/python benchmarks/run.py $(BENCH_ARGS)
 
@@ -63,9 +68,9 @@ lint: $(NEW)/.ready-test
 	$(NEW)/bin/mypy
 
 clean:
-	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(TRAIN) $(TRAIN_OLD) $(SERVERS) .venv-peers benchmarks/data demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(AXOLOTL) $(TRAIN) $(TRAIN_OLD) $(SERVERS) .venv-peers benchmarks/data demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python $(TRAIN)/bin/python $(TRAIN_OLD)/bin/python:
+$(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python $(TRAIN)/bin/python $(TRAIN_OLD)/bin/python $(AXOLOTL)/bin/python:
 	$(PYTHON) -m venv $(@D:/bin=)
 
 $(NEW)/.ready-demo: setup.cfg constraints.txt | $(NEW)/bin/python
@@ -94,6 +99,14 @@ $(TRAIN)/.ready-test: setup.cfg constraints.txt Makefile | $(TRAIN)/bin/python
 
 $(TRAIN_OLD)/.ready-test: setup.cfg constraints.txt Makefile | $(TRAIN_OLD)/bin/python
 	$(TRAIN_OLD)/$(PIP_INSTALL) --editable '.[test-train]' $(TRAINERS_OLD)
+	@touch $@
+
+# axolotl and what it wants of a GPU's machine come without their own requirements, which no CPU can meet.
+$(AXOLOTL)/.ready-test: setup.cfg constraints.txt tests/train_axolotl/requirements.txt Makefile | $(AXOLOTL)/bin/python
+	$(AXOLOTL)/$(PIP_INSTALL) --requirement tests/train_axolotl/requirements.txt
+	$(AXOLOTL)/$(PIP_INSTALL) --no-deps axolotl==0.19.0 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 \
+		bitsandbytes==0.50.2 triton==3.9.0
+	$(AXOLOTL)/$(PIP_INSTALL) --editable .
 	@touch $@
 
 $(SERVERS)/.ready: Makefile
