@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import data_files, distributed, load, load_dataset, packaged_modules
+from datasets import combine, concatenate_datasets, data_files, distributed, load, load_dataset, packaged_modules
 from datasets.distributed import split_dataset_by_node
 
 import hf_mds
@@ -28,6 +28,7 @@ def test_twice_is_once() -> None:
         lambda: load.infer_module_for_data_files_list,
         lambda: load.PackagedDatasetModuleFactory.get_module,
         lambda: distributed._split_by_node_iterable_dataset,
+        lambda: combine._concatenate_iterable_datasets,
     ]
     before = [wrappers(function()) for function in hooked]
     install()
@@ -72,6 +73,16 @@ def test_other_builders_are_left_alone(tmp_path: Path) -> None:
     assert type(dataset).__name__ == "IterableDataset"
     part = split_dataset_by_node(dataset, 0, 1)
     assert [row["n"] for row in part] == [5]
+
+
+def test_a_concatenation_of_one_dataset_is_that_dataset(folder: str) -> None:
+    """As trl's command line makes one of the datasets that it is given."""
+    dataset = load_dataset("mds", data_dir=folder, split="train", streaming=True)
+    same = concatenate_datasets([dataset])
+    assert (type(same), len(same), list(same)) == (type(dataset), len(dataset), list(dataset))
+    same.set_epoch(3)
+    assert dataset.epoch == 0
+    assert len(list(concatenate_datasets([dataset, dataset]))) == 2 * len(dataset)
 
 
 def test_an_index_json_of_something_else(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ _OF_ORDER = {field.name for field in fields(EpochSpec)} | {"replication"}
 _REFUSED = ("shards", "shards_idx", "preprocess_shards")
 
 
-class MDSPlugin(BasePlugin):  # type: ignore[misc]
+class MDSPlugin(BasePlugin):
     """Streams datasets of MDS into axolotl, where `streaming: true` is given.
 
     Entries of `datasets:`, `pretraining_dataset:` and `test_datasets:` may name a local folder, a folder or an index
@@ -164,8 +164,11 @@ class Mix:
         seed = {} if "shuffle_seed" in (cfg.mds or {}) or cfg.seed is None else {"shuffle_seed": cfg.seed}
         dataset = self._load_mix(shuffle=cfg.shuffle_merged_datasets is not False, **seed)
         cfg.shuffle_merged_datasets = False  # done
-        skip = entries_of(cfg, self._key)[0].get("skip")
-        dataset = dataset.skip(skip) if skip else dataset
+        for entry in self._entries:
+            if entry.given.get("skip"):
+                if len(self._entries) > 1:
+                    raise ValueError(f"{entry.place}.skip must be left out of a mix, got {entry.given['skip']}")
+                dataset = dataset.skip(entry.given["skip"])
         if self._key != "pretraining_dataset" and not cfg.sample_packing:
             return self._prompts.stream(dataset)
         dataset, self._encode = encoded(dataset, cfg, self._tokenizer, self._prompts.table)
@@ -257,4 +260,5 @@ def _steps(dataset: Any, cfg: DictDefault) -> int:
         int(os.environ.get("WORLD_SIZE", "1")) // (cfg.tensor_parallel_size or 1) // (cfg.context_parallel_size or 1)
     )
     batches = ceil(length / (cfg.micro_batch_size * max(num_ranks, 1)))
-    return ceil(ceil(batches / cfg.gradient_accumulation_steps) * cfg.num_epochs)
+    steps: float = ceil(batches / cfg.gradient_accumulation_steps) * cfg.num_epochs
+    return ceil(steps)

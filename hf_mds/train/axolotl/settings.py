@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, TypeAdapter, field_validator
 
 from hf_mds.engine.options import StreamingOptions
 
@@ -55,6 +55,8 @@ class MDSArgs(BaseModel):
         for name in options or {}:
             if name not in _OPTIONS:
                 raise ValueError(f"mds: keys must be among {sorted(_OPTIONS)}, got {name!r}")
+        if options is not None:
+            TypeAdapter(StreamingOptions).validate_python(options)
         return options
 
 
