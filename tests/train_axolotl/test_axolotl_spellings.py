@@ -100,7 +100,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "length": ({"datasets": [{**ALPACA, "type": "completion", "field": "output"}]}, "max_steps must be given"),
     "group": ({"datasets": [ALPACA], "group_by_length": True}, "group_by_length must be left out"),
     "both": ({"datasets": [ALPACA], "val_set_size": 0.1, "test_datasets": [ALPACA]}, "only one of val_set_size"),
-    "split": ({"datasets": [{**ALPACA, "split": "train[:10%]"}]}, r"datasets\[0\].split must be one of \['train'\]"),
+    "split": (
+        {"datasets": [{**ALPACA, "split": "train[:10%]"}]},
+        r"datasets\[0\]: tasks: split must be one of \['train'\]",
+    ),
     "nothing": (
         {"datasets": [{"path": "mds", "type": "alpaca"}]},
         r"datasets\[0\]: path: mds must come with data_files",

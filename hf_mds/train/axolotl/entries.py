@@ -1,24 +1,17 @@
-"""Entries of axolotl's `datasets:` that are of MDS, in all their spellings, and where their samples lie."""
+"""Entries of axolotl's `datasets:` that are of MDS, in all their spellings, and the folders that they name."""
 
 from __future__ import annotations
 
-import os
-import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import datasets
-
-from hf_mds.engine.index_reading import INDEX
-from hf_mds.storage.urls import split_file_url
+from hf_mds.hf.locating import find_folders
 
 __all__ = ["WEIGHTS", "Entry", "find_entry"]
 
 WEIGHTS = ("proportion", "repeat", "choose")
 """Keys of an entry that say how many of its samples are drawn: those of the engine's streams."""
-
-_DATA_FILES_OF_NOTHING = "path: mds must come with data_files (an index.json, or a dataset's folder)"
 
 
 @dataclass(frozen=True)
@@ -29,48 +22,27 @@ class Entry:
     """Where it stands: datasets[0]."""
     given: Mapping[str, Any]
     """Its keys as the user wrote them."""
-    files: Mapping[str, Sequence[str]]
-    """Index files (and shards, where there are none) by split."""
+    folders: Sequence[str]
+    """Those of its split."""
 
-    def files_of(self, split: str) -> list[str]:
-        """Return the files of the split that the entry names, or of `split`, or of the only one.
-
-        Raises:
-            ValueError: If there is no such split.
-        """
-        wanted = self.given.get("split")
-        for name in (wanted,) if wanted else (split, *(self.files if len(self.files) == 1 else ())):
-            if name in self.files:
-                return list(self.files[name])
-        raise ValueError(
-            f"{self.place}.split must be one of {sorted(self.files)}, got {wanted or split!r}; for a part of a "
-            "split, such as train[:10%], write choose: 1000"
-        )
-
-    def streams(self, split: str) -> list[dict[str, Any]]:
-        """Return the entry as `streams=` of load_dataset takes it.
+    @property
+    def streams(self) -> list[dict[str, Any]]:
+        """The entry as `streams=` of load_dataset takes it.
 
         Raises:
-            ValueError: If its weight is for several folders, or single shards are named.
+            ValueError: If its weight is for several folders.
         """
-        files = self.files_of(split)
-        folders = [folder for folder, name in map(split_file_url, files) if name == INDEX]
-        if not folders:
-            raise ValueError(
-                f"{self.place}.data_files must name an {INDEX}, or a dataset's folder, got {len(files)} files without; "
-                "single shards cannot be mixed"
-            )
         weights = {name: self.given[name] for name in WEIGHTS if self.given.get(name) is not None}
-        if weights and len(folders) > 1:
+        if weights and len(self.folders) > 1:
             raise ValueError(
-                f"{self.place}.{next(iter(weights))} must be that of one dataset, got {len(folders)} folders; "
+                f"{self.place}.{next(iter(weights))} must be that of one dataset, got {len(self.folders)} folders; "
                 "write an entry for each"
             )
-        return [{"path": folder, **weights} for folder in folders]
+        return [{"path": folder, **weights} for folder in self.folders]
 
 
 def find_entry(place: str, given: Mapping[str, Any], token: Any) -> Entry | None:
-    """Return an entry of MDS with the files that it names, None if it is of something else.
+    """Return an entry of MDS with the folders that it names, None if it is of something else.
 
     Args:
         place: Where the entry stands.
@@ -78,51 +50,42 @@ def find_entry(place: str, given: Mapping[str, Any], token: Any) -> Entry | None
         token: For the Hub, as load_dataset takes it.
 
     Raises:
-        ValueError: If it says that it is of MDS, and names nothing.
+        ValueError: If it says that it is of MDS and names nothing, or there is no such split.
         OSError: If it says that it is of MDS, and nothing is there.
     """
-    path, is_named = given.get("path"), "mds" in (given.get("path"), given.get("ds_type"))
-    data_files = given.get("data_files")
-    if path == "mds":
-        if not data_files:
-            raise ValueError(f"{place}: {_DATA_FILES_OF_NOTHING}")
-        path = None
-    if path is not None and not (isinstance(path, str) and (is_named or data_files or _may_be_mds(path))):
+    is_named = "mds" in (given.get("path"), given.get("ds_type"))
+    paths = _paths(place, given)
+    if not paths or (given.get("ds_type") and not is_named):
         return None
-    try:
-        builder = _builder(path, data_files, {**given, "token": token})
-    except Exception:  # not of MDS: axolotl itself shall say what is wrong with it
-        if is_named:
-            raise
-        return None
-    if builder.name != "mds":
-        if not is_named:
+    of_hub = {"name": given.get("name"), "revision": given.get("revision"), "token": token}
+    split, folders = given.get("split"), []
+    if not split and place.startswith("test_datasets"):
+        split = "test"
+    for path in paths:
+        try:
+            found = find_folders(path, split=split, is_mds=is_named, **of_hub)
+        except ValueError as error:
+            if given.get("split") or not split:
+                raise ValueError(
+                    f"{place}: {error}; for a part of a split, such as train[:10%], write choose:"
+                ) from error
+            found = find_folders(path, split=None, is_mds=is_named, **of_hub)  # there is one split, of another name
+        if found is None:
             return None
-        raise ValueError(f"{place}.path must be a dataset of MDS, as ds_type says, got one of {builder.name}: {path!r}")
-    found = builder.config.data_files or {}
-    return Entry(place, given, {str(split): [str(file) for file in files] for split, files in found.items()})
+        folders += found
+    return Entry(place, given, tuple(folders))
 
 
-def _builder(path: str | None, data_files: Any, given: Mapping[str, Any]) -> Any:
-    """Return the builder of `datasets` for what an entry names; it is that of MDS where MDS is found."""
-    token = given["token"]
-    if data_files and (path is None or os.path.isdir(path)):
-        one = data_files[0] if isinstance(data_files, (list, tuple)) and len(data_files) == 1 else data_files
-        if isinstance(one, str) and _is_folder(one):
-            return datasets.load_dataset_builder("mds", data_dir=one, token=token)
-        return datasets.load_dataset_builder("mds", data_files=data_files, token=token)
-    assert path is not None
-    if "://" in path or os.path.exists(path):
-        if _is_folder(path):
-            return datasets.load_dataset_builder("mds", data_dir=path, token=token)
-        return datasets.load_dataset_builder("mds", data_files=path, token=token)
-    options = {name: given.get(name) for name in ("name", "revision")}
-    return datasets.load_dataset_builder(path, data_files=data_files, token=token, **options)
-
-
-def _is_folder(path: str) -> bool:
-    return "*" not in path and not path.endswith((".json", ".mds")) and ".mds." not in path
-
-
-def _may_be_mds(path: str) -> bool:
-    return _is_folder(path) or posixpath.basename(path) == INDEX or ".mds" in path
+def _paths(place: str, given: Mapping[str, Any]) -> list[str]:
+    """Return what an entry names, as `find_folders` takes it."""
+    path, files = given.get("path"), given.get("data_files") or []
+    files = [files] if isinstance(files, str) else list(files)
+    if path == "mds":
+        if not files:
+            raise ValueError(
+                f"{place}: path: mds must come with data_files, an index.json or a dataset's folder, got none"
+            )
+        return files
+    if given.get("ds_type") == "mds" and files:
+        return files
+    return [path] if isinstance(path, str) else []

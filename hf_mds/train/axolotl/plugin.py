@@ -21,8 +21,9 @@ from axolotl.utils.trainer import process_datasets_for_packing
 
 from hf_mds.plan import EpochSpec
 from hf_mds.train.axolotl.entries import WEIGHTS, Entry, find_entry
-from hf_mds.train.axolotl.prompts import STREAM, Member, Prompts, encoded
+from hf_mds.train.axolotl.prompts import Member, Prompts, encoded
 from hf_mds.train.axolotl.settings import entries_of, set_aside
+from hf_mds.train.prompts import STREAM
 from hf_mds.train.trainer import StreamingCallback
 
 __all__ = ["MDSPlugin"]
@@ -123,9 +124,8 @@ class Mix:
         streams: list[dict[str, Any]] = []
         configs: list[DictDefault] = []
         for entry, config in zip(self._entries, self._cfg[self._key], strict=True):
-            found = entry.streams("train")
-            streams += found
-            configs += [config] * len(found)
+            streams += entry.streams
+            configs += [config] * len(entry.folders)
         features = [self._load(streams=[{"path": stream["path"]}]).features for stream in streams]
         if self._key == "pretraining_dataset":
             first = configs[0].text_column or "text"
@@ -190,7 +190,7 @@ class Mix:
             return None
         tables = []
         for entry, config in zip(self._find("test_datasets"), cfg.test_datasets, strict=True):
-            table = self._load(data_files=entry.files_of("test"), streaming=False)
+            table = self._load(streams=entry.streams, streaming=False)
             member = Member(config, table.features, {name: name for name in table.features})
             prompts = Prompts([member], cfg, self._tokenizer, self._processor)
             tables.append(prompts.table(table, cfg.dataset_num_proc))

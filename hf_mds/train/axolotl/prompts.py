@@ -13,10 +13,9 @@ from axolotl.utils.data.streaming import wrap_streaming_dataset
 from axolotl.utils.data.wrappers import get_dataset_wrapper
 from axolotl.utils.dict import DictDefault
 
-__all__ = ["STREAM", "Member", "Prompts", "encoded"]
+from hf_mds.train.prompts import STREAM
 
-STREAM = "__stream__"
-"""The column that says which stream a sample is of."""
+__all__ = ["Member", "Prompts", "encoded"]
 
 _TOKENS = ("input_ids", "attention_mask", "labels")
 
