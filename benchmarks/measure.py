@@ -139,21 +139,28 @@ def check(system: Any, place: Place, options: Options, every: int = 97, **_: Any
 def epoch(system: Any, place: Place, options: Options, max_seconds: float = 0, **_: Any) -> dict[str, Any]:
     """Time a pass over the data, through a loader that is made; cut it so many seconds after its clock began.
 
-    Without workers, the clock begins before the loader is asked for anything. With workers, it begins when each of them
-    has delivered a batch, for some systems take seconds to start theirs, and that is not their speed.
+    Without workers, a whole pass counts from the moment that the loader is asked for its first batch; one that is cut,
+    from its first batch on, since filling a buffer, say, would weigh more than it does in a whole pass. With workers,
+    the clock begins when each has delivered a batch, for some systems take seconds to start theirs.
     """
     gc.collect()
     batches = system.read(Path(place.data), options)
-    called = begin = time.perf_counter()
-    num_samples, first = 0, 0.0
+    called = time.perf_counter()
+    num_samples, before, first = 0, 0, 0.0
+    began_to_deliver = called
+    is_cut = False
     for number, batch in enumerate(batches, 1):
         num_samples += count(batch, options)
-        first = first or time.perf_counter() - called
-        if number == options.num_workers:
-            num_samples, begin = 0, time.perf_counter()
-        elif number > options.num_workers and max_seconds and time.perf_counter() - begin > max_seconds:
+        now = time.perf_counter()
+        first = first or now - called
+        if number == max(options.num_workers, 1):
+            before, began_to_deliver = num_samples, now
+        elif max_seconds and number > options.num_workers and now - began_to_deliver > max_seconds:
+            is_cut = True
             break
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - called
+    if options.num_workers or is_cut:
+        num_samples, seconds = num_samples - before, seconds - (began_to_deliver - called)
     return {"value": num_samples / seconds, "seconds": seconds, "first": first, "samples": num_samples}
 
 

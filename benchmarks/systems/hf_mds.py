@@ -8,6 +8,7 @@ from typing import Any
 import datasets
 
 import hf_mds
+import hf_mds.builders.mds.mds  # what load_dataset imports when it first makes one of our datasets
 from systems.datasets_parquet import to_dataset
 
 PACKAGE = "hf_mds"
