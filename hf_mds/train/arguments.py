@@ -40,7 +40,11 @@ def sft_arguments(config: TrainingConfig, *, padding_free: bool) -> dict[str, An
     values["per_device_eval_batch_size"] = config.eval_batch_size or config.micro_batch_size
     values["warmup_steps"] = config.warmup_ratio if config.warmup_steps is None else config.warmup_steps
     values["optim_args"] = _as_text(config.optim_args)
-    values["dataloader_pin_memory"] = _pins_memory(config)
+    has_device = _has_device()
+    values["use_cpu"] = not has_device  # or processes without one would not find each other
+    values["dataloader_pin_memory"] = (
+        has_device if config.dataloader_pin_memory is None else config.dataloader_pin_memory
+    )
     values["bf16"] = uses_bf16(config)
     values["tf32"] = None if config.tf32 == "auto" else config.tf32
     values |= _moments("save", config.save_strategy, config.save_steps, config.saves_per_epoch, config.num_epochs)
@@ -63,10 +67,11 @@ def _moments(
     return {f"{what}_strategy": chosen, f"{what}_steps": steps if chosen == "steps" else None}
 
 
-def _pins_memory(config: TrainingConfig) -> bool:
+def _has_device() -> bool:
+    """Return whether there is a GPU or the like."""
     import torch
 
-    return torch.cuda.is_available() if config.dataloader_pin_memory is None else config.dataloader_pin_memory
+    return bool(getattr(torch, "accelerator", torch.cuda).is_available())
 
 
 def _as_text(arguments: str | Mapping[str, Any] | None) -> str | None:

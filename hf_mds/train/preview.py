@@ -75,7 +75,8 @@ def _plan(config: Config, mix: Any) -> Iterator[str]:
         return
     if config.packs_in_plan("train"):
         yield f"Packs: {sequences} of {config.sequence_len} tokens at most, the same for any number of ranks"
-    steps = max(sequences // (config.micro_batch_size * world) // config.gradient_accumulation_steps, 1)
+    steps = -(-sequences // (config.micro_batch_size * world))  # the last is filled up
+    steps = -(-steps // config.gradient_accumulation_steps)
     total = config.max_steps or round(steps * config.num_epochs)
     yield f"Steps: {steps} an epoch, {total} in all"
     if config.has_evaluation:

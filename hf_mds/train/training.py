@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import json
+import logging
+from pathlib import Path
 from typing import Any
 
 from hf_mds.errors import MissingExtraError
 
 try:
-    from transformers.trainer_utils import get_last_checkpoint
     from trl import SFTConfig, SFTTrainer
 except ImportError as error:
     raise MissingExtraError('training needs trl and transformers; install them: pip install "hf_mds[train]"') from error
@@ -17,7 +18,9 @@ from hf_mds.train.arguments import load_model, lora_config, sft_arguments
 from hf_mds.train.configured import Config
 from hf_mds.train.trainer import StreamingCallback
 
-__all__ = ["make_trainer", "train"]
+__all__ = ["last_checkpoint", "make_trainer", "train"]
+
+_log = logging.getLogger(__name__)
 
 
 def make_trainer(config: Config) -> Any:
@@ -40,7 +43,7 @@ def train(config: Config, *, resume: bool = False) -> Any:
 
     Args:
         config: The configuration.
-        resume: Whether to go on from the last checkpoint in `output_dir`, if there is one.
+        resume: Whether to go on from the last whole checkpoint in `output_dir`, if there is one.
 
     Returns:
         The Trainer.
@@ -48,8 +51,27 @@ def train(config: Config, *, resume: bool = False) -> Any:
     trainer = make_trainer(config)
     checkpoint = config.resume_from_checkpoint
     if checkpoint is None and (resume or config.auto_resume_from_checkpoints):
-        checkpoint = get_last_checkpoint(config.output_dir) if os.path.isdir(config.output_dir) else None
+        checkpoint = last_checkpoint(Path(config.output_dir))
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
     trainer.save_state()
     return trainer
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Return the newest checkpoint in a folder that is whole, None if there is none.
+
+    A Trainer writes trainer_state.json last: a run that was killed before leaves a checkpoint that cannot be resumed.
+    """
+    numbers = {path: path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*")}
+    checkpoints = [path for path, number in numbers.items() if number.isdigit()]
+    for path in sorted(checkpoints, key=lambda path: int(numbers[path]), reverse=True):
+        try:
+            json.loads((path / "trainer_state.json").read_text())
+        except (OSError, ValueError):
+            _log.warning(
+                "%s: a checkpoint must have a trainer_state.json to be resumed, got none; it is left out", path
+            )
+            continue
+        return str(path)
+    return None
