@@ -8,6 +8,7 @@ from typing import Any
 
 from hf_mds.engine.order import read_ids
 from hf_mds.engine.share import num_steps
+from hf_mds.errors import ResumeError
 from hf_mds.hf.chains import batched_by, changes_count, find_leaf, with_leaf
 from hf_mds.hf.clients import Client, active_loader, client_of_loader
 from hf_mds.hf.examples import MDSExamplesIterable
@@ -176,8 +177,7 @@ class TrainedDataset(ResumableDataset):
             if "sample_in_epoch" in run:
                 self._go_to(run)
         elif loader.skip_batches and is_counted:
-            self._skip(leaf, loader.skip_batches)
-            loader.skip_batches = 0
+            self._skip(leaf, loader)
         self._pass = client, self._starting_state_dict, loader.skip_batches if run is not None else 0
         share = leaf.share()
         if share is not None and share.takes == "own" and is_counted and not share.drop_last:
@@ -192,14 +192,26 @@ class TrainedDataset(ResumableDataset):
                 f"{max(end - leaf.window.start, 0)}; lower the batch size, or load evaluation data with uneven=True"
             )
 
-    def _skip(self, leaf: MDSExamplesIterable, num_steps: int) -> None:
-        """Leave out some steps of the trainer unread."""
+    def _skip(self, leaf: MDSExamplesIterable, loader: Any) -> None:
+        """Leave out, unread, the steps that a loader would read to leave them out.
+
+        Raises:
+            ResumeError: If the trainer cannot have counted the epochs right.
+        """
         end, step = leaf.steps(leaf.dealt(leaf.fresh_state(self.epoch)))
-        epochs, rest = divmod(num_steps, -(-(end - leaf.window.start) // step))
+        num_steps = ceil((end - leaf.window.start) / step)
+        if self.epoch and len(loader) != num_steps:
+            raise ResumeError(
+                f"checkpoint: the loader's length must be {num_steps} steps, an epoch's, for a trainer to go on in "
+                f"epoch {self.epoch} by itself, got {len(loader)}: so accelerate has it with split_batches=True and "
+                "dispatch_batches=False; pass callbacks=[hf_mds.train.StreamingCallback()]"
+            )
+        epochs, rest = divmod(loader.skip_batches, num_steps)
         if epochs:
             self._later += epochs
             super().set_epoch(self.epoch + epochs)
         self._go_to(self.run_state(rest, None))
+        loader.skip_batches = 0
 
     def _go_to(self, run: Mapping[str, Any]) -> None:
         """Go on with a run in the pass that begins, and in that alone."""

@@ -101,6 +101,8 @@ def resumed(saved: Results, torchrun: Torchrun) -> Results:
         ]
         if num_ranks == 1:
             cases += [going_on(torchrun, name, *case) for name, case in FURTHER.items()]
+        else:
+            cases.append(going_on(torchrun, "miscounted", "sliced, without", 10, {"accelerator": SLICES}))
         results |= torchrun("run_cases.py", num_ranks, cases)
         if num_ranks == 1:
             assert "goes on in epoch 1 behind 24 samples" in torchrun.log
@@ -136,6 +138,12 @@ def test_other_steps(resumed: Results, expected: Callable[..., list[list[int]]],
 def test_behind_a_filter_the_epoch_is_read_again(saved: Results, resumed: Results, torchrun: Torchrun) -> None:
     assert global_batches(resumed["filtered-on"]) == global_batches(saved["whole, filtered"])[10:]
     assert sum(map(len, torchrun.reads("filtered-on").values())) < 8 * TOTAL
+
+
+def test_a_trainer_that_counts_wrong_is_refused(resumed: Results) -> None:
+    """accelerate rounds the length of its slices up, so that a Trainer believes in longer epochs."""
+    for rank in resumed["miscounted"]:
+        assert re.search("ResumeError.*must be 7 steps.*got 8.*StreamingCallback", rank["error"])
 
 
 def test_another_order_is_refused(resumed: Results) -> None:
