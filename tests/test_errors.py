@@ -17,6 +17,7 @@ STANDARD = {
     "FormatError": ValueError,
     "IntegrityError": ValueError,
     "MissingExtraError": ImportError,
+    "ConfigError": ValueError,
     "ResumeError": ValueError,
     "ShardFetchError": OSError,
     "StorageError": OSError,

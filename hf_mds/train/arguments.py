@@ -8,6 +8,12 @@ from typing import Any
 from hf_mds.config.training import TrainingConfig
 from hf_mds.errors import MissingExtraError
 
+try:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import is_torch_accelerator_available, is_torch_bf16_gpu_available
+except ImportError as error:
+    raise MissingExtraError('training needs transformers; install it: pip install "hf_mds[train]"') from error
+
 __all__ = ["load_model", "lora_config", "sft_arguments"]
 
 _SAME = (
@@ -40,7 +46,7 @@ def sft_arguments(config: TrainingConfig, *, padding_free: bool) -> dict[str, An
     values["per_device_eval_batch_size"] = config.eval_batch_size or config.micro_batch_size
     values["warmup_steps"] = config.warmup_ratio if config.warmup_steps is None else config.warmup_steps
     values["optim_args"] = _as_text(config.optim_args)
-    has_device = _has_device()
+    has_device = is_torch_accelerator_available()
     values["use_cpu"] = not has_device  # or processes without one would not find each other
     values["dataloader_pin_memory"] = (
         has_device if config.dataloader_pin_memory is None else config.dataloader_pin_memory
@@ -67,13 +73,6 @@ def _moments(
     return {f"{what}_strategy": chosen, f"{what}_steps": steps if chosen == "steps" else None}
 
 
-def _has_device() -> bool:
-    """Return whether there is a GPU or the like."""
-    import torch
-
-    return bool(getattr(torch, "accelerator", torch.cuda).is_available())
-
-
 def _as_text(arguments: str | Mapping[str, Any] | None) -> str | None:
     if not isinstance(arguments, Mapping):
         return arguments
@@ -82,22 +81,17 @@ def _as_text(arguments: str | Mapping[str, Any] | None) -> str | None:
 
 def uses_bf16(config: TrainingConfig) -> bool:
     """Return whether to train in bfloat16 on this device."""
-    import torch
-
     if config.bf16 == "auto":
-        return not config.fp16 and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        return not config.fp16 and bool(is_torch_bf16_gpu_available())
     return bool(config.bf16)
 
 
 def load_model(config: TrainingConfig, tokenizer: Any) -> Any:
     """Load the model; its embeddings grow where the tokenizer has more tokens."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code, "revision": config.revision_of_model}
     if config.attn_implementation is not None:
         options["attn_implementation"] = config.attn_implementation
-    dtype = torch.bfloat16 if config.bf16 == "full" else torch.float32
+    dtype = "bfloat16" if config.bf16 == "full" else "float32"  # of what is kept; autocast computes in bfloat16
     model = AutoModelForCausalLM.from_pretrained(config.base_model, dtype=dtype, **options)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
