@@ -102,4 +102,9 @@ AIMS = [
     Aim(ORDER, MOSAICML, 100, system="hf_mds, feistel"),
     Aim(ORDER, MOSAICML, 2, system="hf_mds, py1e"),
     Aim("peak memory, tokens, 2 workers", MOSAICML, 1),
+    *(
+        Aim(f"{name}, {processes}", MOSAICML, 3)
+        for name in ("text", "tokens")
+        for processes in ("1 process", "2 processes")
+    ),
 ]

@@ -94,8 +94,9 @@ def main(arguments: list[str]) -> int:
     finally:
         shutil.rmtree(bench.folder, ignore_errors=True)
     results = run.results(bench, about, begun, ["benchmarks/convert.py", *arguments])
-    print(report.as_columns(report.convert_table(results)))
-    print("\n" + report.describe(results))
+    for rows in report.convert_tables(results).values():
+        print(report.as_columns(rows) + "\n")
+    print(report.describe(results))
     if options.out:
         report.save(results, options.out / "convert.json")
     return 0

@@ -223,14 +223,14 @@ def as_svg(results: dict[str, Any]) -> str:
         for case, figures in by_case(results).items()
         if (case in wanted or case.startswith("mix")) and next(iter(figures.values()))["measurement"] == "epoch"
     ]
-    left, width, bar, top = 250, 560, 14, 40
+    left, width, bar, top = 160, 640, 14, 40
     values = [figure["median"] for _, figures in groups for figure in figures.values()] or [1, 10]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
 
     def across(value: float) -> float:
         return left + width * (math.log10(value) - low) / max(high - low, 1)
 
-    height = top + sum(bar * len(figures) + 16 for _, figures in groups) + 30
+    height = top + sum(bar * (len(figures) + 1) + 12 for _, figures in groups) + 30
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 {height}" font-family="sans-serif" font-size="12">',
         f'<rect width="900" height="{height}" fill="white"/>',
@@ -243,14 +243,15 @@ def as_svg(results: dict[str, Any]) -> str:
     y = top
     for case, figures in groups:
         lines.append(f'<text x="10" y="{y + 11}" font-weight="bold">{escape(case)}</text>')
+        y += bar
         for at, (system, figure) in enumerate(figures.items()):
             x, middle = across(figure["median"]), y + at * bar + 11
             name = f'<text x="{left - 6}" y="{middle}" text-anchor="end" fill="#333">{escape(TITLES[system])}</text>'
-            lines += [name] if at else []
+            lines.append(name)
             lines.append(f'<rect x="{left}" y="{middle - 10}" width="{x - left:.1f}" height="{bar - 2}" '
                          f'fill="{COLORS[system]}"/>')  # fmt: skip
             lines.append(f'<text x="{x + 5:.1f}" y="{middle}">{number(figure["median"])}</text>')
-        y += bar * len(figures) + 16
+        y += bar * len(figures) + 12
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
@@ -271,7 +272,7 @@ def fill(text: str, blocks: dict[str, str]) -> str:
 def update_readme(readme: Path, folder: Path) -> None:
     """Fill the README's markers from the figures of a folder, those that are there."""
     blocks: dict[str, str] = {}
-    for name, make in (("results", tables), ("convert", lambda results: {"convert": convert_table(results)})):
+    for name, make in (("results", tables), ("convert", convert_tables)):
         file = folder / f"{name}.json"
         if file.exists():
             results = json.loads(file.read_text())
@@ -279,6 +280,11 @@ def update_readme(readme: Path, folder: Path) -> None:
             blocks |= {table: as_markdown(rows) for table, rows in made(results).items()}
             blocks[f"{name} machine"] = describe(results)
     readme.write_text(fill(readme.read_text(), blocks))
+
+
+def convert_tables(results: dict[str, Any]) -> dict[str, list[list[str]]]:
+    """Return the tables of what `convert.py` measured."""
+    return {"convert aims": aims_table(results), "convert": convert_table(results)}
 
 
 def convert_table(results: dict[str, Any]) -> list[list[str]]:
