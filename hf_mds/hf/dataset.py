@@ -118,6 +118,23 @@ class MDSIterableDataset(TrainedDataset):
         """Rename a column."""
         return self.rename_columns({original_column_name: new_column_name})
 
+    def cast(self, features: datasets.Features) -> datasets.IterableDataset:
+        """Make the columns of other features, as they are read."""
+        self._refuse_pending_state("cast")
+        leaf = self.leaf
+        if leaf is None or leaf.source.tokens is not None:
+            return self.adopt(super().cast(features))
+        cast = leaf.source.cast.with_features(features)
+        return self._over(leaf.with_source(cast=cast), cast.features)
+
+    def cast_column(self, column: str, feature: Any) -> datasets.IterableDataset:
+        """Make a column of another feature, as it is read."""
+        self._refuse_pending_state("cast_column")
+        leaf = self.leaf
+        if leaf is None or column not in leaf.features:
+            return self.adopt(super().cast_column(column, feature))
+        return self.cast(datasets.Features({**leaf.features, column: feature}))
+
     def split_by_node(self, rank: int, world_size: int) -> MDSIterableDataset:
         """Return one rank's part of the order; what `datasets.distributed.split_dataset_by_node` calls."""
         self._refuse_pending_state("split_dataset_by_node")
@@ -167,7 +184,6 @@ def _keeping(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in ("add_column", "batch", "cast", "cast_column", "decode", "filter", "map", "repeat", "reshard", "shard",
-              "with_format"):  # fmt: skip
+for _name in ("add_column", "batch", "decode", "filter", "map", "repeat", "reshard", "shard", "with_format"):
     if hasattr(datasets.IterableDataset, _name):
         setattr(MDSIterableDataset, _name, _keeping(_name))

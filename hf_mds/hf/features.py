@@ -7,7 +7,7 @@ a `TableCast` turns what the engine gathers into tables of exactly those feature
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import datasets
@@ -125,6 +125,19 @@ class TableCast:
     def select(self, names: Sequence[str]) -> TableCast:
         """Return the cast of some of the columns, in the order given."""
         return TableCast({name: self.columns[name] for name in names})
+
+    def with_features(self, features: Mapping[str, Any]) -> TableCast:
+        """Return the cast to other features, which also say the order of the columns.
+
+        Raises:
+            ValueError: If they name other columns than there are.
+        """
+        if sorted(features) != sorted(self.columns):
+            raise ValueError(
+                f"features must name the columns {sorted(self.columns)}, got {sorted(features)}; choose columns with "
+                "columns="
+            )
+        return TableCast({name: replace(self.columns[name], feature=feature) for name, feature in features.items()})
 
     def rename(self, mapping: Mapping[str, str]) -> TableCast:
         """Return the cast with other names for some columns.

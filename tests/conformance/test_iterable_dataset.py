@@ -130,6 +130,24 @@ def test_chains(ds: Any, order: list[int], second: list[int], name: str) -> None
     assert ns(ds) == order
 
 
+@pytest.mark.parametrize("format", [None, "numpy", "torch", "arrow"])
+@pytest.mark.parametrize("name", ["cast", "cast_all"])
+def test_a_cast_is_one_of_values_in_every_format(ds: Any, name: str, format: str | None) -> None:
+    """As that of a stream of parquet files, and not of the features alone."""
+    rows = {"n": ns(ds), "t": next(iter(ds.with_format("arrow").iter(1000)))["t"].to_pylist()}
+    for cast in (CHAINS[name][0], lambda d: CHAINS[name][0](d.skip(0).shuffle(seed=None).take(1000))):
+        expected = CHAINS[name][0](datasets.Dataset.from_dict(rows, features=ds.features).to_iterable_dataset())
+        result, expected = cast(ds.with_format(format)), expected.with_format(format)
+        assert result.features == expected.features
+        assert repr(next(iter(result))) == repr(next(iter(expected)))
+        assert repr(next(iter(result.iter(3)))) == repr(next(iter(expected.iter(3))))
+
+
+def test_a_cast_to_other_columns_is_refused(ds: Any) -> None:
+    with pytest.raises(ValueError, match="features must name the columns"):
+        ds.cast(datasets.Features({"n": datasets.Value("int32")}))
+
+
 def test_the_epoch_goes_along(ds: Any, second: list[int]) -> None:
     """`datasets` itself would begin at epoch 0 again; a transformation is no reason to."""
     ds.set_epoch(2)
