@@ -13,7 +13,17 @@ from datasets import iterable_dataset
 from hf_mds.engine.order import Window
 from hf_mds.hf.examples import MDSExamplesIterable
 
-__all__ = ["batched_by", "changes_count", "detached", "find_leaf", "keeps_order", "leaf_states", "steps", "with_leaf"]
+__all__ = [
+    "batched_by",
+    "changes_count",
+    "detached",
+    "find_leaf",
+    "gives_tables",
+    "keeps_order",
+    "leaf_states",
+    "steps",
+    "with_leaf",
+]
 
 
 _TRIED_ROWS = 64
@@ -33,6 +43,11 @@ def steps(ex_iterable: Any) -> set[str]:
     below = [ex_iterable.ex_iterable] if hasattr(ex_iterable, "ex_iterable") else []
     below += getattr(ex_iterable, "ex_iterables", [])
     return {type(ex_iterable).__name__}.union(*map(steps, below))
+
+
+def gives_tables(ex_iterable: Any) -> bool:
+    """Return whether a chain gives Arrow tables without making examples first."""
+    return isinstance(ex_iterable, MDSExamplesIterable) or bool(ex_iterable.iter_arrow)
 
 
 def detached(ex_iterable: Any) -> Any:

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from hf_mds.hf.casts import ARRAY_FEATURES
 from hf_mds.hf.layout import Layout, chosen_columns, plan_layout
+from hf_mds.hf.schemas import check_names, features_of_schema
 from hf_mds.hf.storing import feature_type
 
-__all__ = ["array_feature", "plan_for_schema", "stored_batches", "without_maps"]
+__all__ = ["array_feature", "plan_for_schema", "stored_batches"]
 
 
 def plan_for_schema(
@@ -30,27 +31,16 @@ def plan_for_schema(
     Raises:
         TypeError, ValueError: If a column cannot be stored, or there is none of a name that is given.
     """
-    if len(set(schema.names)) < len(schema.names):
-        raise ValueError(f"columns must have names of their own, got {schema.names}; rename some")
+    check_names(schema.names, "columns")
     chosen = chosen_columns(columns) or dict.fromkeys(schema.names)
     for what, names in (("columns", chosen), ("features", features or {})):
         strangers = [name for name in names if name not in schema.names]
         if strangers:
             raise ValueError(f"{what} must be among {schema.names}, got {strangers[0]!r}")
-    known = {name: (features or {}).get(name) or _feature_of(schema.field(name)) for name in chosen}
+    unknown = features_of_schema(pa.schema([schema.field(name) for name in chosen if name not in (features or {})]))
+    known = {name: unknown.get(name) or (features or {})[name] for name in chosen}
     look = {name: pa.chunked_array([], feature_type(feature)) for name, feature in known.items()}
     return plan_layout(datasets.Features(known), chosen, look, is_whole=False)
-
-
-def _feature_of(field: pa.Field) -> Any:
-    plain = pa.schema([pa.field(field.name, without_maps(field.type))])
-    try:
-        return datasets.Features.from_arrow_schema(plain)[field.name]
-    except (ValueError, TypeError) as error:
-        raise TypeError(
-            f"column {field.name!r}: its type must have a feature of datasets, got {field.type}: {error}; "
-            "leave it out with columns=, or cast it first"
-        ) from error
 
 
 def array_feature(dtype: str, shape: tuple[int, ...] | None) -> Any:
@@ -65,20 +55,6 @@ def array_feature(dtype: str, shape: tuple[int, ...] | None) -> Any:
     return value
 
 
-def without_maps(type_: pa.DataType) -> pa.DataType:
-    """Return a type with lists of {"key", "value"} for the maps in it; Arrow casts the one to the other."""
-    if pa.types.is_map(type_):
-        entry = pa.struct([("key", without_maps(type_.key_type)), ("value", without_maps(type_.item_type))])
-        return pa.list_(entry)
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(without_maps(field.type)) for field in type_])
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(without_maps(type_.value_type), type_.list_size)
-    if pa.types.is_large_list(type_):
-        return pa.large_list(without_maps(type_.value_type))
-    return pa.list_(without_maps(type_.value_type)) if pa.types.is_list(type_) else type_
-
-
 def stored_batches(layout: Layout, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Yield the MDS columns of tables, for `MDSWriter.write_batch`.
 
@@ -87,8 +63,5 @@ def stored_batches(layout: Layout, tables: Iterable[pa.Table]) -> Iterator[pa.Re
     """
     first = 0
     for table in tables:
-        plain = pa.table(
-            {name: table.column(name).cast(without_maps(table.schema.field(name).type)) for name in layout.storages}
-        )
-        yield layout.store(plain, first)
+        yield layout.store(table, first)
         first += len(table)

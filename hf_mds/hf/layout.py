@@ -11,14 +11,13 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
-from datasets.table import cast_array_to_feature
 
 from hf_mds.errors import FormatError, WriteError
 from hf_mds.format.index import Index
 from hf_mds.format.nulls import NULLS
 from hf_mds.hf.media import find_first_file, image_encoding, is_media
 from hf_mds.hf.retype import is_list
-from hf_mds.hf.storing import Storage, default_encoding, storage_of
+from hf_mds.hf.storing import Storage, default_encoding, fitted, storage_of
 
 __all__ = [
     "Layout",
@@ -79,7 +78,8 @@ class Layout:
                 arrays += _stored(column, storage)
             except _FAULTS as error:
                 row, reason = _first_fault(column, storage, error)
-                advice = f"; columns={{{name!r}: 'json'}} stores the column as JSON" if storage.form != "json" else ""
+                is_array = storage.form == "array"  # whose feature has room for more than the encoding
+                advice = f"; columns={{{name!r}: 'json'}} stores the column as JSON" if is_array else ""
                 raise WriteError(
                     f"{where} {first + row}: column {name!r} must be {storage.feature} that can be stored as "
                     f"{storage.encoding!r}, got one that cannot: {reason}{advice}"
@@ -95,9 +95,7 @@ def _in_one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _stored(column: pa.Array, storage: Storage) -> list[pa.Array]:
-    if column.type != storage.type:
-        column = cast_array_to_feature(column, storage.feature)
-    return storage.store(column)
+    return storage.store(fitted(column, storage.feature))
 
 
 def _first_fault(column: pa.Array, storage: Storage, error: Exception) -> tuple[int, Exception]:

@@ -26,6 +26,7 @@ __all__ = [
     "number_type",
     "plain_type",
     "retyped",
+    "storage_type",
     "to_json",
 ]
 
@@ -74,6 +75,19 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
         make = pa.list_ if types.is_list(type_) else pa.large_list
         return make(plain_type(type_.value_type))
     return _plain_leaf(type_)
+
+
+def storage_type(type_: pa.DataType) -> pa.DataType:
+    """Return a type without the extension types in it."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return storage_type(type_.storage_type)
+    if types.is_struct(type_):
+        return pa.struct([field.with_type(storage_type(field.type)) for field in type_])
+    if types.is_fixed_size_list(type_):
+        return pa.list_(storage_type(type_.value_type), type_.list_size)
+    if types.is_large_list(type_):
+        return pa.large_list(storage_type(type_.value_type))
+    return pa.list_(storage_type(type_.value_type)) if types.is_list(type_) else type_
 
 
 def _plain_leaf(type_: pa.DataType) -> pa.DataType:

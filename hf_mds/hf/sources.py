@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from hf_mds.hf.chains import steps
+from hf_mds.hf.schemas import check_names, empty_table, features_of_schema, without_maps
+from hf_mds.hf.streams import StreamTables
 
 __all__ = ["Source", "open_source"]
 
 _PIECE_BYTES = 64 << 20
 _TABLE_BYTES = 16 << 20
-_LOOK_ROWS = 16
-"""Rows that are read of a stream to see what its columns are."""
 _PIECEWISE = frozenset(
     {
         "ArrowExamplesIterable",
@@ -69,21 +69,17 @@ def open_source(data: Any, columns: Sequence[str] | None) -> Source:
         ValueError: If there is no such column, or nothing tells what the columns are.
     """
     if isinstance(data, pa.Table):
-        _features_of_schema(data.schema)  # names the column at fault, where Dataset would not
-        data = datasets.Dataset(data)
+        data = _dataset_of(data.select(_checked(data.schema.names, columns)))
     if isinstance(data, datasets.Dataset):
         return DatasetSource(data if columns is None else data.select_columns(_checked(list(data.features), columns)))
     if isinstance(data, datasets.IterableDataset):
         return StreamSource(data, columns)
-    if isinstance(data, pyarrow.dataset.Dataset):
+    if isinstance(data, (pyarrow.dataset.Dataset, pa.RecordBatchReader)):
         names = _checked(data.schema.names, columns)
-        features = _features_of_schema(pa.schema([data.schema.field(n) for n in names], data.schema.metadata))
-        batches = data.to_batches(columns=names, batch_readahead=2, fragment_readahead=1)
-        return BatchSource(features, batches)
-    if isinstance(data, pa.RecordBatchReader):
-        names = _checked(data.schema.names, columns)
-        features = _features_of_schema(pa.schema([data.schema.field(n) for n in names], data.schema.metadata))
-        return BatchSource(features, (batch.select(names) for batch in data))
+        features = features_of_schema(pa.schema([data.schema.field(name) for name in names], data.schema.metadata))
+        if isinstance(data, pa.RecordBatchReader):
+            return BatchSource(features, (batch.select(names) for batch in data))
+        return BatchSource(features, data.to_batches(columns=names, batch_readahead=2, fragment_readahead=1))
     raise TypeError(
         "the source must be a Dataset, IterableDataset, DatasetDict or IterableDatasetDict of datasets, or a Table, "
         f"RecordBatchReader or Dataset of pyarrow, got {type(data).__name__}; of what yields dicts, "
@@ -126,30 +122,20 @@ class StreamSource:
     piece_rows: int | None = None
 
     def __init__(self, dataset: datasets.IterableDataset, columns: Sequence[str] | None) -> None:
-        stream = dataset.with_format("arrow")
-        first = next(iter(stream.iter(_LOOK_ROWS)), None)
-        if dataset.features is not None:
-            self.features = dataset.features
-        elif first is not None:
-            self.features = _features_of_schema(first.schema)
-        else:
-            raise ValueError("the stream must have features or samples, got neither; give it features with cast()")
-        names = _checked(list(self.features), columns)
-        self.features = datasets.Features({name: self.features[name] for name in names})
-        first = self.features.arrow_schema.empty_table() if first is None else first
-        self.look: Mapping[str, pa.ChunkedArray] = {name: first.column(name) for name in names}
-        self._stream = stream
-        self._rows = _rows_of(first)
-        is_piecewise = dataset._distributed is None and steps(dataset._ex_iterable) <= _PIECEWISE
-        self.num_pieces = dataset.num_shards if is_piecewise else 1
+        self._tables = StreamTables(dataset, columns)
+        self._stream = self._tables.stream
+        self.features = self._tables.features
+        self.look: Mapping[str, pa.ChunkedArray] = {name: self._tables.first.column(name) for name in self.features}
+        self._rows = _rows_of(self._tables.first)
+        is_piecewise = dataset._distributed is None and steps(self._stream._ex_iterable) <= _PIECEWISE
+        self.num_pieces = self._stream.num_shards if is_piecewise else 1
 
     def tables(self, piece: int) -> Iterator[pa.Table]:
         """Yield the batches of a shard."""
         stream = self._stream
         if self.num_pieces > 1:
             stream = stream.shard(num_shards=self.num_pieces, index=piece)
-        for table in stream.iter(self._rows):
-            yield table.select(list(self.features))
+        return self._tables.tables(stream, self._rows, self.where(piece))
 
     def where(self, piece: int) -> str:
         """Samples are counted in their shard."""
@@ -168,7 +154,7 @@ class BatchSource:
         self.features = features
         first = next(batches, None)
         self._batches = batches if first is None else itertools.chain([first], batches)
-        table = features.arrow_schema.empty_table() if first is None else pa.Table.from_batches([first])
+        table = empty_table(features) if first is None else pa.Table.from_batches([first])
         self.look: Mapping[str, pa.ChunkedArray] = {name: table.column(name) for name in features}
 
     def tables(self, piece: int) -> Iterator[pa.Table]:
@@ -191,21 +177,12 @@ def _checked(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     for name in columns or ():
         if name not in names:
             raise ValueError(f"columns must be among {list(names)}, got {name!r}")
+    check_names(names, "columns")
     return list(names if columns is None else columns)
 
 
-def _features_of_schema(schema: pa.Schema) -> datasets.Features:
-    """Return the features of an Arrow schema, with those that its metadata holds.
-
-    Raises:
-        TypeError: If a column has no feature; names it.
-    """
-    for field in schema:
-        try:
-            datasets.Features.from_arrow_schema(pa.schema([field]))
-        except ValueError as error:
-            raise TypeError(
-                f"column {field.name!r}: no feature of datasets is {field.type}: {error}; cast it (a map to a list of "
-                "structs), or leave it out with columns="
-            ) from error
-    return datasets.Features.from_arrow_schema(schema)
+def _dataset_of(table: pa.Table) -> datasets.Dataset:
+    features = features_of_schema(table.schema)
+    plain = [column.cast(without_maps(column.type)) for column in table.columns]
+    table = pa.Table.from_arrays(plain, names=table.column_names)
+    return datasets.Dataset(table, datasets.DatasetInfo(features=features))

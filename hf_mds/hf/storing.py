@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import datasets
 import numpy as np
 import pyarrow as pa
+from datasets.table import cast_array_to_feature
 from pyarrow import types
 
 from hf_mds.format.encodings import Encoding, parse_encoding
@@ -20,8 +21,9 @@ from hf_mds.format.gather import arrow_type
 from hf_mds.hf.arrays import from_arrays, to_arrays
 from hf_mds.hf.media import from_image_lists, is_media, joined_media, split_media, to_image_lists, with_bytes
 from hf_mds.hf.retype import from_json, is_binary, is_list, is_text, number_type, plain_type, retyped, to_json
+from hf_mds.hf.schemas import without_maps
 
-__all__ = ["Storage", "default_encoding", "feature_type", "storage_of"]
+__all__ = ["Storage", "default_encoding", "feature_type", "fitted", "storage_of"]
 
 Dims: TypeAlias = "tuple[int | None, ...]"
 
@@ -66,6 +68,35 @@ class Storage:
 def feature_type(feature: Any) -> pa.DataType:
     """Return the Arrow type of a feature."""
     return datasets.Features({"column": feature}).arrow_schema.field("column").type
+
+
+def fitted(column: pa.Array, feature: Any) -> pa.Array:
+    """Return a column as one of a feature's type, if that changes no value.
+
+    Raises:
+        TypeError, ValueError: If it would; also pyarrow's ArrowInvalid.
+    """
+    type_ = feature_type(feature)
+    if column.type == type_:
+        return column
+    column = column.cast(without_maps(column.type))
+    _check_text(column.type, type_)
+    return cast_array_to_feature(column, feature, allow_primitive_to_str=False, allow_decimal_to_str=False)
+
+
+def _check_text(type_: pa.DataType, wanted: pa.DataType) -> None:
+    """Refuse text where something else is wanted: Arrow would parse it."""
+    type_, wanted = _unwrapped(type_), _unwrapped(wanted)
+    if types.is_dictionary(type_):
+        type_ = type_.value_type
+    if is_text(type_) and not (is_text(wanted) or is_binary(wanted) or types.is_null(wanted)):
+        raise TypeError(f"text cannot be {wanted}")
+    if types.is_struct(type_) and types.is_struct(wanted):
+        for field in wanted:
+            if type_.get_field_index(field.name) >= 0:
+                _check_text(type_.field(field.name).type, field.type)
+    elif is_list(type_) and is_list(wanted):
+        _check_text(type_.value_type, wanted.value_type)
 
 
 def default_encoding(feature: Any) -> str:

@@ -23,7 +23,7 @@ from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.hf.arrays import from_arrays
 from hf_mds.hf.features import ColumnCast, TableCast
-from hf_mds.hf.foreign import array_feature, plan_for_schema, without_maps
+from hf_mds.hf.foreign import array_feature, plan_for_schema
 from hf_mds.hf.layout import Layout, chosen_columns
 from hf_mds.hf.retype import in_place, is_list, retyped
 from hf_mds.hf.storing import feature_type
@@ -158,7 +158,7 @@ def _plain(name: str, column: pa.ChunkedArray, feature: Any) -> pa.Array:
     """Return a column that may hold tensors as one of Arrow's own types, or of the feature's."""
     array = _in_one(column)
     if not isinstance(array.type, _TENSORS):
-        return array.cast(without_maps(array.type))
+        return array
     values, shape = _values_and_shape(array)
     wanted = getattr(feature, "shape", shape)
     if wanted != shape:

@@ -150,18 +150,63 @@ def test_to_a_store(tmp_path: Path) -> None:
     ("source", "error", "words"),
     [
         ([{"a": 1}], TypeError, "from_generator"),
-        (pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8()))}), TypeError, "column 'm'.*cast it"),
+        (
+            pa.table({"u": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])}),
+            TypeError,
+            "'u'.*cast it",
+        ),
         (pa.table({"i": pa.nulls(1, pa.month_day_nano_interval())}), TypeError, "column 'i'"),
         (Dataset.from_dict({}), ValueError, "columns must be one"),
         (Dataset.from_dict({"__nulls__": [1], "a": [1]}), ValueError, "__nulls__"),
         (dataset_of({"x": EXAMPLES["Image of JPEG"], "x.path": (Value("int8"), [1, 2, 3])}), ValueError, "x.path"),
         (IterableDataset.from_generator(lambda: iter(())), ValueError, "features or samples"),
+        (pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), ValueError, "'a' twice"),
+        (pa.table({"s": pa.StructArray.from_arrays([pa.array([1])] * 2, ["d", "d"])}), ValueError, "'s'.*'d' twice"),
+        (pa.table({"a": [1]}).replace_schema_metadata({"huggingface": "{"}), ValueError, "replace_schema_metadata"),
     ],
 )
 def test_what_cannot_be_converted(source: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
-    with pytest.raises(error, match=words):
-        hf_mds.to_mds(source, tmp_path / "a")
-    assert not (tmp_path / "a").exists()
+    for number, reading in enumerate(readings_of(source)):
+        with pytest.raises(error, match=words):
+            hf_mds.to_mds(reading, tmp_path / str(number))
+        assert not (tmp_path / str(number)).exists()
+
+
+def readings_of(source: Any) -> list[Any]:
+    """Return a source; a table in all the ways that Arrow has of reading it."""
+    return [source, source.to_reader(), pyarrow.dataset.dataset(source)] if isinstance(source, pa.Table) else [source]
+
+
+def test_what_cannot_be_stored_can_be_left_out(tmp_path: Path) -> None:
+    table = pa.table({"i": pa.nulls(2, pa.month_day_nano_interval()), "a": [1, 2]})
+    for number, source in enumerate(readings_of(table)):
+        hf_mds.to_mds(source, tmp_path / str(number), columns=["a"])
+        assert list(load(tmp_path / str(number))) == [{"a": 1}, {"a": 2}]
+
+
+def test_maps_are_lists_of_entries(tmp_path: Path) -> None:
+    map_ = pa.map_(pa.string(), pa.list_(pa.map_(pa.int8(), pa.bool_())))
+    table = pa.table(
+        {"m": pa.chunked_array([pa.array([[("a", [[(1, True)], []])], None], map_), pa.array([[]], map_)])}
+    )
+    expected = [[{"key": "a", "value": [[{"key": 1, "value": True}], []]}], None, []]
+    for number, source in enumerate(readings_of(table)):
+        hf_mds.to_mds(source, tmp_path / str(number))
+        assert [sample["m"] for sample in load(tmp_path / str(number))] == expected
+
+
+def test_nothing_of_any_feature(tmp_path: Path) -> None:
+    dataset = dataset_of({"x": EXAMPLES["Array2D"], "y": (Value("string"), ["a", "b", "c"])})
+    features, stream = dataset.features, dataset.to_iterable_dataset()
+    sources = [
+        dataset.select([]),
+        pa.RecordBatchReader.from_batches(features.arrow_schema, []),
+        stream.take(0),
+        stream.filter(lambda row: False),
+        IterableDataset.from_generator(lambda: iter(()), features=features),
+    ]
+    for number, source in enumerate(sources):
+        assert hf_mds.to_mds(source, tmp_path / str(number)).num_samples == 0
 
 
 def test_names_that_only_seem_to_collide(tmp_path: Path) -> None:
