@@ -104,7 +104,7 @@ class Workers:
             if process.exitcode is None:
                 process.kill()
                 process.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove(self._folder)
 
     def _tell(self, end: connection.Connection, message: Any) -> None:
         with contextlib.suppress(OSError):  # where it has ended: if it should not have, `_await` tells
@@ -124,6 +124,14 @@ class Workers:
             return
         cause = _RemoteError(f"\n\nin worker {number} of {len(self._ends)}, at piece {piece} of the source:\n{text}")
         raise _unpickled(error, text) from cause
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder into which others may still write: they do not find it any more, rather than fill it again."""
+    gone = folder.with_name(f"{folder.name}.gone")
+    with contextlib.suppress(OSError):  # where another worker was faster
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _exit_reason(code: int | None) -> str:
@@ -212,7 +220,7 @@ class _Worker:
         self._leave()
 
     def _leave(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove(self._folder)
         os._exit(1)
 
 

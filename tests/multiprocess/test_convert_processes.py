@@ -20,7 +20,7 @@ from datasets import Dataset, IterableDataset
 
 import hf_mds
 from hf_mds.errors import WriteError
-from hf_mds.hf import sources
+from hf_mds.hf import processes, sources
 
 # Newer Pythons warn of forks beside threads; that they do no harm here is what is tested.
 pytestmark = [pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"), pytest.mark.timeout(120)]
@@ -144,7 +144,7 @@ sys.path.insert(0, {folder!r})
 import tempfile
 tempfile.tempdir = sys.argv[2]
 from test_convert_processes import sized, stream
-from hf_mds.hf import sources
+from hf_mds.hf import processes, sources
 import hf_mds
 sources._PIECE_BYTES, sources._TABLE_BYTES = 1 << 14, 1 << 12
 def slowly(sample):
@@ -199,6 +199,16 @@ def test_kills_at_any_moment(kind: str, tmp_path: Path) -> None:
     with running(out, temporary, kind) as process:
         assert process.wait(60) == 0
     assert files_of(out) == files_of(expected)
+
+
+def test_a_folder_goes_while_others_write_into_it(tmp_path: Path) -> None:
+    folder = tmp_path / "temporary" / "hf_mds-convert-a"
+    folder.mkdir()
+    code = "import itertools, sys\nfor n in itertools.count():\n    open(f'{sys.argv[1]}/{n}', 'w').close()"
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stderr=subprocess.DEVNULL) as writer:
+        wait_until(lambda: len(os.listdir(folder)) > 100)
+        processes._remove(folder)
+        assert writer.wait(20) == 1  # it finds no folder
 
 
 def is_alive(pid: int) -> bool:
