@@ -9,8 +9,7 @@ from hf_mds.config.training import TrainingConfig
 from hf_mds.errors import MissingExtraError
 
 try:
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import is_torch_accelerator_available, is_torch_bf16_gpu_available
+    from transformers import AutoModelForCausalLM, utils
 except ImportError as error:
     raise MissingExtraError('training needs transformers; install it: pip install "hf_mds[train]"') from error
 
@@ -24,6 +23,8 @@ _SAME = (
     "max_steps",
 )  # fmt: skip
 """Keys that transformers calls the same; those that are not given are left to it."""
+
+_DEVICES = ("cuda", "hpu", "mlu", "mps", "musa", "neuron", "npu", "xpu")
 
 _OTHER = {
     "micro_batch_size": "per_device_train_batch_size",
@@ -46,7 +47,7 @@ def sft_arguments(config: TrainingConfig, *, padding_free: bool) -> dict[str, An
     values["per_device_eval_batch_size"] = config.eval_batch_size or config.micro_batch_size
     values["warmup_steps"] = config.warmup_ratio if config.warmup_steps is None else config.warmup_steps
     values["optim_args"] = _as_text(config.optim_args)
-    has_device = is_torch_accelerator_available()
+    has_device = any(getattr(utils, f"is_torch_{name}_available")() for name in _DEVICES)
     values["use_cpu"] = not has_device  # or processes without one would not find each other
     values["dataloader_pin_memory"] = (
         has_device if config.dataloader_pin_memory is None else config.dataloader_pin_memory
@@ -82,7 +83,7 @@ def _as_text(arguments: str | Mapping[str, Any] | None) -> str | None:
 def uses_bf16(config: TrainingConfig) -> bool:
     """Return whether to train in bfloat16 on this device."""
     if config.bf16 == "auto":
-        return not config.fp16 and bool(is_torch_bf16_gpu_available())
+        return not config.fp16 and bool(utils.is_torch_bf16_gpu_available())
     return bool(config.bf16)
 
 

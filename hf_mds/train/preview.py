@@ -22,14 +22,8 @@ _MOST_TEXT = 600
 def preview(config: Config) -> Iterator[str]:
     """Yield the lines of a report: the configuration, the plan, the first batches of one rank."""
     yield f"Configuration {config.digest()[:12]}:"
-    values = config.effective()
-    given = config.model_dump(exclude_unset=True, mode="json")
-    yield from (
-        "  " + line
-        for line in yaml.safe_dump({k: values[k] for k in values if k in given}, sort_keys=False).splitlines()
-    )
-    rest = sorted(set(values) - set(given))
-    yield "By default: " + ", ".join(f"{name}={values[name]!r}" for name in rest if values[name] not in (None, [], {}))
+    told = yaml.safe_dump(_without_nothing(config.effective()), sort_keys=False, allow_unicode=True)
+    yield from ("  " + line for line in told.splitlines())
     if config.ignored:
         yield "Ignored:"
         yield from (f"  {line}" for line in config.ignored)
@@ -42,6 +36,13 @@ def preview(config: Config) -> Iterator[str]:
         batch = rows[number * config.micro_batch_size : (number + 1) * config.micro_batch_size]
         if batch:
             yield from _batch(number, batch, tokenizer)
+
+
+def _without_nothing(value: Any) -> Any:
+    """Return a value without the keys that say nothing."""
+    if isinstance(value, dict):
+        return {name: _without_nothing(part) for name, part in value.items() if part not in (None, [], {})}
+    return [_without_nothing(part) for part in value] if isinstance(value, list) else value
 
 
 def _plan(config: Config, mix: Any) -> Iterator[str]:
