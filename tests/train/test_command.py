@@ -214,3 +214,15 @@ def test_the_page_is_true(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report: list[str] = []
     doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, out=report.append)
     assert not report, "".join(report)
+
+
+def test_text_packed_by_trl(work: Path) -> None:
+    path = write(
+        work, "packed", datasets=[{"path": str(work / "text"), "type": "completion"}], sample_packing=True, max_steps=3,
+        micro_batch_size=1, gradient_accumulation_steps=1, val_set_size=0, eval_steps=None, save_steps=2,
+    )  # fmt: skip
+    training.train(hf_mds.load_config(path))
+    found = losses(work / "packed")
+    shutil.rmtree(work / "packed" / "checkpoint-3")
+    training.train(hf_mds.load_config(path), resume=True)
+    assert losses(work / "packed") == pytest.approx(found, abs=1e-4)
