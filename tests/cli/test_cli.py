@@ -151,7 +151,7 @@ def test_cache_shows_and_removes_its_files(dataset: Path, cache: Path) -> None:
     assert "--to must be a number of bytes" in run("cache", "prune", "--to", "much", code=2).stderr
 
 
-COMMANDS = ("convert", "push", "inspect", "head", "cat", "verify", "diff", "reshard", "merge")
+COMMANDS = ("convert", "push", "inspect", "head", "cat", "verify", "diff", "reshard", "merge", "train")
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("cache", "list"), ("cache", "prune")])
