@@ -20,7 +20,17 @@ from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.gather import arrow_type
 from hf_mds.hf.arrays import from_arrays, to_arrays
 from hf_mds.hf.media import from_image_lists, is_media, joined_media, split_media, to_image_lists, with_bytes
-from hf_mds.hf.retype import from_json, is_binary, is_list, is_text, number_type, plain_type, retyped, to_json
+from hf_mds.hf.retype import (
+    from_json,
+    is_binary,
+    is_list,
+    is_text,
+    number_type,
+    plain_type,
+    retyped,
+    storage_type,
+    to_json,
+)
 from hf_mds.hf.schemas import without_maps
 
 __all__ = ["Storage", "default_encoding", "feature_type", "fitted", "storage_of"]
@@ -79,6 +89,8 @@ def fitted(column: pa.Array, feature: Any) -> pa.Array:
     type_ = feature_type(feature)
     if column.type == type_:
         return column
+    if column.type == storage_type(type_):  # Json of datasets 4 would encode some texts once more
+        return retyped(column, type_)
     column = column.cast(without_maps(column.type))
     _check_text(column.type, type_)
     return cast_array_to_feature(column, feature, allow_primitive_to_str=False, allow_decimal_to_str=False)
