@@ -17,7 +17,7 @@ BASE: dict[str, Any] = {
     "base_model": "model",
     "plugins": ["hf_mds.train.axolotl.MDSPlugin", "run_axolotl.Recorder"],
     "streaming": True,
-    "sequence_len": 128,
+    "sequence_len": 256,
     "micro_batch_size": 2,
     "gradient_accumulation_steps": 1,
     "num_epochs": 1,
