@@ -148,13 +148,17 @@ def _check_split_once(client: Client, num_ranks: int) -> None:
         )
 
 
+_TORCHRUNS = {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+"""What torchrun tells its processes. Launchers that tell a part of it, as Lightning's does, make a process group."""
+
+
 def process_world() -> tuple[int, int] | None:
     """Return (rank, number of ranks) of this process: of its process group, else of the environment; None without.
 
     Raises:
         ValueError: If the group and the environment do not agree, or the environment contradicts itself.
     """
-    env = World.from_env() if "RANK" in os.environ or "WORLD_SIZE" in os.environ else None
+    env = World.from_env() if os.environ.keys() >= _TORCHRUNS else None
     group = None
     if "torch" in sys.modules:
         from torch import distributed
@@ -202,8 +206,9 @@ def check_view(view: View, ranks: tuple[int, ...] = ()) -> None:
             f"split_dataset_by_node: world_size must be {num_ranks}, all ranks of this run, with replication given, "
             f"got {view.num_ranks}; replicas are told apart by their ranks"
         )
-    if view.num_ranks == num_ranks and view.rank != (ranks[rank] if ranks else rank):
+    given = ranks.index(view.rank) if ranks and view.num_ranks == len(ranks) else view.rank
+    if view.num_ranks == num_ranks and given != rank:
         raise ValueError(
-            f"split_dataset_by_node: rank must be {rank}, this process's of {num_ranks}, got {view.rank}; "
+            f"split_dataset_by_node: rank must be {rank}, this process's of {num_ranks}, got {given}; "
             "pass torch.distributed.get_rank()"
         )
