@@ -103,10 +103,9 @@ $(TRAIN_OLD)/.ready-test: setup.cfg constraints.txt Makefile | $(TRAIN_OLD)/bin/
 
 # axolotl and what it wants of a GPU's machine come without their own requirements, which no CPU can meet.
 $(AXOLOTL)/.ready-test: setup.cfg constraints.txt tests/train_axolotl/requirements.txt Makefile | $(AXOLOTL)/bin/python
-	$(AXOLOTL)/$(PIP_INSTALL) --requirement tests/train_axolotl/requirements.txt
+	$(AXOLOTL)/$(PIP_INSTALL) --requirement tests/train_axolotl/requirements.txt --editable .
 	$(AXOLOTL)/$(PIP_INSTALL) --no-deps axolotl==0.19.0 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 \
 		bitsandbytes==0.50.2 triton==3.9.0
-	$(AXOLOTL)/$(PIP_INSTALL) --editable .
 	@touch $@
 
 $(SERVERS)/.ready: Makefile
