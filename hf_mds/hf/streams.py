@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from datasets.features.features import cast_to_python_objects, encode_nested_exa
 
 from hf_mds.errors import WriteError
 from hf_mds.hf.chains import gives_tables
-from hf_mds.hf.media import has_media
+from hf_mds.hf.media import has_media, is_media
 from hf_mds.hf.retype import storage_type
 from hf_mds.hf.schemas import empty_table, features_of_schema
 from hf_mds.hf.storing import feature_type, fitted
@@ -137,7 +138,7 @@ class StreamTables:
         if has_media(feature):
             _check_lossless(values)
         if self._is_declared or has_media(feature):
-            values = [encode_nested_example(feature, value, level=1) for value in values]
+            values = [_encoded(value, feature) for value in values]
         objects = cast_to_python_objects(values, only_1d_for_numpy=True)
         if self._is_declared:
             return pa.array(objects, storage_type(feature_type(feature)))
@@ -146,7 +147,30 @@ class StreamTables:
 
 def _undecoded(stream: datasets.IterableDataset) -> datasets.IterableDataset:
     stream = stream.with_format(None)
-    return stream.decode(False) if stream.features is not None and has_media(dict(stream.features)) else stream
+    if stream.features is not None and has_media(dict(stream.features)):
+        stream = stream.decode(False)
+    return stream if gives_tables(stream._ex_iterable) else stream.cast(None)  # examples as the steps make them
+
+
+def _encoded(value: Any, feature: Any) -> Any:
+    """Return a value as `datasets` encodes it; files as they are, which it could not do without their decoders."""
+    if value is None or not has_media(feature):
+        return encode_nested_example(feature, value, level=1)
+    if is_media(feature):
+        return _encoded_file(value, feature)
+    if isinstance(feature, dict):
+        return {name: _encoded(value.get(name), item) for name, item in feature.items()}
+    return [_encoded(item, feature.feature) for item in value]
+
+
+def _encoded_file(value: Any, feature: Any) -> Any:
+    if isinstance(value, (str, os.PathLike)):
+        return {"bytes": None, "path": os.fspath(value)}
+    if isinstance(value, bytes):
+        return {"bytes": value, "path": None}
+    if isinstance(value, Mapping) and value.keys() <= {"bytes", "path"}:
+        return {"bytes": value.get("bytes"), "path": value.get("path")}
+    return feature.encode_example(value)
 
 
 def _features_of(first: pa.Table | Sequence[Example]) -> datasets.Features:

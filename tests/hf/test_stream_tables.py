@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from datasets import Array2D, ClassLabel, Dataset, Features, Image, IterableDataset, Json, List, Value
-from feature_examples import picture
+from feature_examples import file_of, picture
 
 import hf_mds
 from hf_mds.errors import WriteError
@@ -165,6 +165,18 @@ def test_files_pass_through_streams(kind: str, tmp_path: Path) -> None:
         assert load(tmp_path / name).features["x"] == Image(), name
         rows = sorted(load(tmp_path / name).decode(False), key=lambda row: row["n"])
         assert [row["x"] for row in rows] == dataset.cast_column("x", Image(decode=False))["x"][:], name
+
+
+@pytest.mark.parametrize("feature", [Image(), datasets.Audio(), datasets.Video(), [datasets.Audio()]])
+def test_files_need_no_decoder(feature: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.file"
+    path.write_bytes(b"?")
+    files = [str(path), {"path": str(path)}, {"bytes": b"?", "path": "a.file"}, b"?"]
+    values = [*files, None] if not isinstance(feature, list) else [files, None, []]
+    hf_mds.to_mds(stream_of([{"x": value} for value in values], Features({"x": feature})), tmp_path / "a")
+    names = [file_of(b"?", "a.file"), file_of(b"?", "a.file"), file_of(b"?", "a.file"), file_of(b"?")]
+    found = [row["x"] for row in load(tmp_path / "a").decode(False)]
+    assert found == ([*names, None] if not isinstance(feature, list) else [names, None, []])
 
 
 def test_a_lossy_picture_is_not_written_again(tmp_path: Path) -> None:
