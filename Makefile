@@ -57,7 +57,7 @@ test-train: $(TRAIN)/.ready-test $(TRAIN_OLD)/.ready-test
 	exit $$status
 
 test-axolotl: $(AXOLOTL)/.ready-test
-	$(AXOLOTL)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) tests/train_axolotl tests/train/test_trl_command.py
+	$(AXOLOTL)/bin/python -m pytest -p no:anyio -n 2 --dist loadfile $(PYTEST_ARGS) tests/train_axolotl tests/train/test_trl_command.py
 
 bench: $(NEW)/.ready-bench
 	$(NEW)/bin/python benchmarks/run.py $(BENCH_ARGS)
