@@ -241,18 +241,16 @@ def stored_features(index: Index, where: str) -> datasets.Features | None:
 
 
 def check_features(features: Mapping[str, Any], encodings: Mapping[str, str], where: str) -> None:
-    """Check that features are those of a dataset of given encodings, if there are any.
+    """Check that features are those of columns of given encodings, if there are any; what other columns are, these say.
 
     Raises:
-        FormatError: If the features do not fit the columns, or there are columns without a feature.
+        FormatError: If the features do not fit the columns.
     """
-    if not features or not encodings:
+    if not encodings:
         return
     try:
-        storages = {name: column_storage(name, features, encodings) for name in features}
-        strays = sorted(encodings.keys() - Layout(storages).encodings.keys())
-        if strays:
-            raise ValueError(f"column {strays[0]!r} must have a feature, as the others have")
+        for name in features:
+            column_storage(name, features, encodings)
     except ValueError as error:
         raise FormatError(
             f"{where}: {_KEY}.features must fit the columns of the shards: {error}; say what they are with features="

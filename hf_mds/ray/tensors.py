@@ -58,8 +58,8 @@ class TensorLayout:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What stands in index.json: the features, unless there are tensors of any shape, which have none."""
-        return {} if self.free else self.layout.extra
+        """What stands in index.json: the features, but of tensors of any shape, which have none."""
+        return self.layout.extra if self.layout.storages else {}
 
     def stored(self, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yield the MDS columns of tables, for `MDSWriter.write_batch`.

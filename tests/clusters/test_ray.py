@@ -38,8 +38,8 @@ def read(path: Path | str, **options: Any) -> Any:
     return read_mds(path, **options)
 
 
-def load(out: Path | str) -> datasets.Dataset:
-    return datasets.load_dataset("mds", data_files=f"{out}/index.json", split="train")
+def load(out: Path | str, **options: Any) -> datasets.Dataset:
+    return datasets.load_dataset("mds", data_files=f"{out}/index.json", split="train", **options)
 
 
 def folders(out: Path) -> list[str]:
@@ -202,7 +202,10 @@ def test_tensors_of_any_shape(ray: Any, tmp_path: Path) -> None:
     def pictures(batch: dict[str, Any]) -> dict[str, Any]:
         return {"id": batch["id"], "x": [np.full((n % 4 + 1, 2, n % 3 + 1), n, np.uint8) for n in batch["id"].tolist()]}
 
-    write(numbers(ray, 24, 2).map_batches(pictures), tmp_path / "out")
+    label = datasets.ClassLabel(num_classes=24)
+    write(numbers(ray, 24, 2).map_batches(pictures), tmp_path / "out", features={"id": label})
+    assert load(tmp_path / "out", columns=["id"]).features == datasets.Features({"id": label})
+    assert load(tmp_path / "out").features["id"] == label
     samples = sorted(hf_mds.open(tmp_path / "out"), key=lambda sample: sample["id"])
     assert [sample["x"].shape for sample in samples] == [(n % 4 + 1, 2, n % 3 + 1) for n in range(24)]
     back = {row["id"]: row["x"] for row in read(tmp_path / "out").take_all()}
