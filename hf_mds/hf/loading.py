@@ -158,7 +158,7 @@ def open_source(
     encodings = columns_of(opened, names, allow_unsafe_types=read.allow_unsafe_types)
     columns = _column_casts(read.columns, known, encodings, opened)
     if features is not None:
-        columns = _with_features(columns, features)
+        columns = TableCast(columns).with_features(features).columns
     if read.stream_column is not None:
         encodings = with_stream_column(encodings, read.stream_column)
         columns[read.stream_column] = ColumnCast(datasets.Value("int32"), (read.stream_column,), "int32")
@@ -284,10 +284,7 @@ def _sources_of(columns: Sequence[str], known: Mapping[str, Any], streams: Seque
     """Return the MDS columns that hold columns of a dataset."""
     names = [*columns, *(names_column(name) for name in columns if is_media(known.get(name)))]
     there = {
-        name
-        for stream in streams
-        for shard in stream.index.shards
-        for name in stream.stored_columns(shard.columns)
+        name for stream in streams for shard in stream.index.shards for name in stream.stored_columns(shard.columns)
     }
     return list(dict.fromkeys(name for name in names if name in columns or name in there))
 
@@ -308,19 +305,6 @@ def _column_casts(
     plain = features_of(rest, _kinds(streams, rest))
     casts |= {name: ColumnCast(plain[name], (name,), encoding) for name, encoding in rest.items()}
     return casts if columns is None else {name: casts[name] for name in columns}
-
-
-def _with_features(columns: Mapping[str, ColumnCast], features: datasets.Features) -> dict[str, ColumnCast]:
-    """Return how columns are made of other features, which also say their order.
-
-    Raises:
-        ValueError: If the features name other columns than there are.
-    """
-    if sorted(features) != sorted(columns):
-        raise ValueError(
-            f"features must name the columns {sorted(columns)}, got {sorted(features)}; choose columns with columns="
-        )
-    return {name: replace(columns[name], feature=feature) for name, feature in features.items()}
 
 
 def _kinds(streams: Sequence[OpenStream], encodings: Mapping[str, str]) -> dict[str, ArrayKind]:
