@@ -249,7 +249,7 @@ def test_a_state_of_workers_is_for_as_many(load: Callable[..., Any]) -> None:
 
 def test_what_is_no_dataset_of_ours_is_refused(load: Callable[..., Any]) -> None:
     with pytest.raises(ResumeError, match="one MDS source"):
-        loader = hf_mds.StreamingDataLoader(_adopted(concatenate_datasets([load(), load()])), batch_size=4)
+        hf_mds.StreamingDataLoader(_adopted(concatenate_datasets([load(), load()])), batch_size=4)
     with pytest.raises(TypeError, match="dataset must be that of load_dataset"):
         hf_mds.StreamingDataLoader(concatenate_datasets([load(), load()]), batch_size=4)
     with pytest.raises(TypeError, match="got list"):
