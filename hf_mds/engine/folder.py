@@ -91,7 +91,7 @@ def clear_folder(folder: Path, *, exist_ok: bool) -> None:
     """
     there = sorted(item for item in os.listdir(folder) if item != LOCK)
     if there and not exist_ok:
-        advice = "write to another folder, or pass exist_ok=True to replace the dataset in it"
+        advice = "write to another folder, or pass exist_ok=True (--exist-ok) to replace the dataset in it"
         raise FileExistsError(
             f"{folder} must be empty, got {', '.join(there[:3])}{', ...' if len(there) > 3 else ''}; "
             f"{INTERRUPTED if JOURNAL in there else advice}"

@@ -41,15 +41,24 @@ class Config(TrainingConfig):
     _members: dict[str, list[Member]] = PrivateAttr(default_factory=dict)
 
     def load_tokenizer(self) -> Any:
-        """Load the tokenizer, with the special tokens and the chat template that the configuration gives it."""
+        """Load the tokenizer, with the special tokens and the chat template that the configuration gives it.
+
+        Raises:
+            ConfigError: If there is none; names the key and what transformers says.
+        """
         from transformers import AutoTokenizer
 
         own = self.tokenizer_config is None
-        tokenizer = AutoTokenizer.from_pretrained(
-            self.tokenizer_config or self.base_model,
-            revision=self.revision_of_model if own else None,
-            trust_remote_code=self.trust_remote_code,
-        )
+        name = self.tokenizer_config or self.base_model
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                name, revision=self.revision_of_model if own else None, trust_remote_code=self.trust_remote_code
+            )
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{'base_model' if own else 'tokenizer_config'}: must be a folder, or an id of the Hub, that has a "
+                f"tokenizer, got {name!r}; transformers says: {' '.join(str(error).split())}"
+            ) from error
         if self.special_tokens:
             tokenizer.add_special_tokens(dict(self.special_tokens))
         tokenizer.add_tokens(list(self.tokens))
@@ -96,7 +105,8 @@ class Config(TrainingConfig):
         if len(kinds) > 1:
             other = next(member for member in members if not member.streams)
             raise ConfigError(
-                f"{other.name}: datasets that are mixed must all be MDS, got something else; convert it: hf-mds convert"
+                f"{other.name}: datasets that are mixed must all be MDS, got {other.entry.path!r}, which is not, or is "
+                "not there; check the path, or convert it: hf-mds convert"
             )
         return members
 

@@ -252,3 +252,18 @@ def test_samples_that_do_not_fit(tmp_path: Path) -> None:
         list(load(tmp_path, given).train_dataset(make_tokenizer()))
     mapped = {**given, "message_property_mappings": {"role": "from", "content": "value"}, "roles": {"assistant": ["x"]}}
     assert texts(load(tmp_path, mapped).train_dataset(make_tokenizer())) == ["⟦[assistant]⟧y</s>"]
+
+
+@pytest.mark.parametrize("key", ["base_model", "tokenizer_config"])
+def test_a_tokenizer_that_is_not_there_is_told_by_its_key(data: Path, tmp_path: Path, key: str) -> None:
+    config = load(tmp_path, entry(data, "text"), **{key: "./missing"})
+    with pytest.raises(ConfigError, match=rf"^{key}: must be a folder, or an id of the Hub, .* got './missing'"):
+        config.load_tokenizer()
+
+
+def test_a_dataset_that_is_no_mds_is_told_by_its_path(data: Path, tmp_path: Path) -> None:
+    other = {"path": str(tmp_path / "raw"), "type": "completion"}
+    Dataset.from_dict({"text": ["a"]}).to_parquet(tmp_path / "raw" / "train.parquet")
+    config = load(tmp_path, entry(data, "text"), other)
+    with pytest.raises(ConfigError, match=r"^datasets\[1\].*must all be MDS, got '.*raw', which is not, or is not"):
+        config.mix()
