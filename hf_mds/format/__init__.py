@@ -22,7 +22,7 @@ _HOME = {
     "arrow_type": "gather",
     "name_row": "gather",
     "row_bytes": "gather",
-    "hash_bytes": "hashing",
+    "hash_parts": "hashing",
     "hash_file": "hashing",
     "hash_names": "hashing",
     "new_hasher": "hashing",

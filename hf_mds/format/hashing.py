@@ -11,7 +11,7 @@ import xxhash
 
 from hf_mds.errors import FormatError
 
-__all__ = ["Hasher", "check_hash_names", "hash_bytes", "hash_file", "hash_names", "hash_parts", "new_hasher"]
+__all__ = ["Hasher", "check_hash_names", "hash_file", "hash_names", "hash_parts", "new_hasher"]
 
 _CHUNK_BYTES = 1 << 20
 
@@ -76,13 +76,6 @@ def new_hasher(name: str) -> Hasher:
     if name not in hash_names():
         raise FormatError(f"hash must be one of {', '.join(sorted(hash_names()))}, got {name!r}")
     return _XXHASH[name]() if name in _XXHASH else partial(hashlib.new, usedforsecurity=False)(name)
-
-
-def hash_bytes(name: str, data: bytes | memoryview) -> str:
-    """Return the hex digest of the bytes."""
-    hasher = new_hasher(name)
-    hasher.update(data)
-    return hasher.hexdigest()
 
 
 def hash_parts(names: Iterable[str], parts: Sequence[bytes | bytearray | memoryview]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from typing import Any
 import datasets
 
 from hf_mds.engine.index_reading import INDEX
-from hf_mds.engine.splits import find_splits
 from hf_mds.engine.stream import Stream
+from hf_mds.hf.register import splits_of
 from hf_mds.storage.remote import Remote
 
 __all__ = ["is_in_mds", "open_named"]
@@ -70,8 +70,10 @@ def is_in_mds(name: str) -> bool:
     """Whether a name is that of a folder (or an index.json) in MDS, or of a folder with one a split."""
     if _ending(name) is not None and posixpath.basename(name) != INDEX:
         return False
-    folder = Remote(Stream(remote=name).url)
-    return any(folder.exists(posixpath.join(split, INDEX)) for split in find_splits(folder))
+    try:
+        return bool(splits_of(Remote(Stream(remote=name).url)))
+    except FileNotFoundError:
+        return False
 
 
 def _open_folder(name: str, config: str | None, split: str | None) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from hf_mds.errors import FormatError
-from hf_mds.format.hashing import check_hash_names, hash_bytes, hash_names, hash_parts, new_hasher
+from hf_mds.format.hashing import check_hash_names, hash_names, hash_parts, new_hasher
 
 
 def test_the_names_are_those_that_can_be_computed() -> None:
@@ -18,7 +18,7 @@ def test_the_names_are_those_that_can_be_computed() -> None:
     assert {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"} <= names
     assert not any(name.startswith("shake") for name in names)
     for name in names:
-        assert len(hash_bytes(name, b"abc")) >= 8
+        assert len(hash_parts([name], [b"abc"])[name]) >= 8
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_the_names_are_those_that_can_be_computed() -> None:
     ],
 )
 def test_digests(name: str, digest: str) -> None:
-    assert hash_bytes(name, b"abc") == digest
+    assert hash_parts([name], [b"a", b"bc"]) == {name: digest}
     hasher = new_hasher(name)
     hasher.update(b"a")
     hasher.update(memoryview(b"bc"))
