@@ -6,6 +6,7 @@ reads anything lives in `hf_mds.hf`.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -49,6 +50,17 @@ class MDSConfig(StreamingOptions, datasets.BuilderConfig):
     """Tokens that a pack has at most; needed with packing."""
     packing_column: str = "input_ids"
     """The column of tokens; other columns of lists of numbers are packed along, and must be as long."""
+
+    def __new__(cls, *_: Any, **options: Any) -> MDSConfig:
+        """Refuse an option that there is not: `__init__` would name this class, and not the right option."""
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
+                raise TypeError(f'load_dataset("mds"): options must be known ones, got {name!r}; {advice}')
+        config: MDSConfig = super().__new__(cls)
+        return config
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -504,3 +504,9 @@ def test_wrong_storage_options(guarded: str) -> None:
     with pytest.raises(OSError, match="guarded") as caught:
         load("mds", data_files=f"{guarded}/index.json", storage_options={"password": "guess"}, download_retry=0)
     assert "guess" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "advice"), [("shufle", "did you mean shuffle[?]"), ("xyz", "there are .*uneven")])
+def test_an_option_that_there_is_not(folder: str, option: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=f"options must be known ones, got '{option}'; {advice}"):
+        load("mds", data_dir=folder, **{option: True})
