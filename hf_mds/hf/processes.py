@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import secrets
 import shutil
 import signal
 import tempfile
@@ -47,7 +48,8 @@ class Workers:
             work: Makes record batches of a piece. What it raises, `results` raises.
             num_procs: How many there are.
         """
-        self._folder = Path(tempfile.mkdtemp(prefix="hf_mds-convert-"))
+        # Made by the workers, which remove it if this process is killed: before there is one, nothing is to remove.
+        self._folder = Path(tempfile.gettempdir(), f"hf_mds-convert-{secrets.token_hex(8)}")
         self._lifeline = os.pipe()
         self._ends: list[connection.Connection] = []
         self._processes: list[Any] = []
@@ -181,6 +183,8 @@ class _Worker:
         for other in self._others:  # else the workers would hold each other's pipes open
             other.close()
         os.close(self._lifeline[1])
+        with contextlib.suppress(OSError):  # writing into it tells
+            self._folder.mkdir(0o700, exist_ok=True)
         threading.Thread(target=self._leave_with_parent, daemon=True).start()
         try:
             self._convert(deque(self._end.recv()))

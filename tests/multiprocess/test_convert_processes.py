@@ -148,7 +148,7 @@ from hf_mds.hf import processes, sources
 import hf_mds
 sources._PIECE_BYTES, sources._TABLE_BYTES = 1 << 14, 1 << 12
 def slowly(sample):
-    time.sleep(0.0005)
+    time.sleep(0.1 if sys.argv[3] == "slow stream" else 0.0005)
     return sample
 source = sized() if sys.argv[3] == "sized" else stream().map(slowly)
 print("go", flush=True)
@@ -256,7 +256,7 @@ def test_memory_does_not_grow_with_the_source(kind: str, tmp_path: Path) -> None
 
 
 def test_an_interrupt_ends_all(tmp_path: Path) -> None:
-    with running(tmp_path / "a", tmp_path / "temporary", "stream") as process:
+    with running(tmp_path / "a", tmp_path / "temporary", "slow stream") as process:
         wait_until(lambda: len(children_of(process.pid)) == 2)
         children = children_of(process.pid)
         process.send_signal(signal.SIGINT)
