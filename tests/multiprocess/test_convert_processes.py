@@ -257,7 +257,7 @@ def test_memory_does_not_grow_with_the_source(kind: str, tmp_path: Path) -> None
 
 def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     with running(tmp_path / "a", tmp_path / "temporary", "slow stream") as process:
-        wait_until(lambda: len(children_of(process.pid)) == 2)
+        wait_until(lambda: len(list((tmp_path / "temporary").glob("hf_mds-convert-*/*"))) == 2)  # both are at work
         children = children_of(process.pid)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) != 0
