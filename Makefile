@@ -3,6 +3,7 @@
 # make test-clusters    those of Spark and Ray, which `make test` leaves out
 # make test-train    those of trainers (transformers, trl, accelerate, Lightning), which `make test` leaves out
 # make test-axolotl    those of axolotl and of trl's command line, with the releases that axolotl pins
+# make test-reference    the reference reads what we write
 # make bench   our reading and writing beside other systems' (benchmarks/README.md); installs them: some GB
 # make lint    ruff and mypy
 # make clean   remove what these made
@@ -21,7 +22,11 @@ TRAIN = .venv-train
 TRAIN_OLD = .venv-train4
 TRAINERS = datasets==5.2.0 transformers==5.24.0 accelerate==1.15.0 trl==1.16.0
 TRAINERS_OLD = datasets==4.8.4 transformers==5.16.1 accelerate==1.13.0 trl==1.9.0
+# The others are tests of what is elsewhere and needs transformers.
+TEST_TRAINERS = tests/train tests/cli/test_tokenize.py tests/hf/test_packed.py
 TEST_TRAINERS_OLD = tests/train/test_trainers.py
+# Reads what we write. Of torchvision, which it wants, no more than its name is imported.
+REFERENCE = .venv-reference
 # What depends on `datasets`: tested again with the release that axolotl pins.
 TESTS_OF_DATASETS = tests/hf tests/conformance tests/engine
 # Servers that tests start and no package of pip brings: Azurite comes by npm, where there is npm.
@@ -29,7 +34,7 @@ SERVERS = .servers
 SOURCES = hf_mds builders build_backend tests demo benchmarks notebooks
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test test-clusters test-axolotl test-train bench lint clean
+.PHONY: demo test test-clusters test-axolotl test-train test-reference bench lint clean
 
 demo: $(NEW)/.ready-demo
 	$(NEW)/bin/python demo/demo.py
@@ -52,12 +57,15 @@ test-clusters: $(CLUSTERS)/.ready-test
 
 test-train: $(TRAIN)/.ready-test $(TRAIN_OLD)/.ready-test
 	@status=0; \
-	$(TRAIN)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) tests/train || status=1; \
+	$(TRAIN)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) $(TEST_TRAINERS) || status=1; \
 	$(TRAIN_OLD)/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS) $(TEST_TRAINERS_OLD) || status=1; \
 	exit $$status
 
 test-axolotl: $(AXOLOTL)/.ready-test
 	$(AXOLOTL)/bin/python -m pytest -p no:anyio -n 2 --dist loadfile $(PYTEST_ARGS) tests/train_axolotl tests/train/test_trl_command.py
+
+test-reference: $(NEW)/.ready-test $(REFERENCE)/.ready
+	HF_MDS_REFERENCE_PYTHON=$(REFERENCE)/bin/python $(NEW)/bin/python -m pytest $(PYTEST_ARGS) tests/engine/test_reference_reads.py
 
 bench: $(NEW)/.ready-bench
 	$(NEW)/bin/python benchmarks/run.py $(BENCH_ARGS)
@@ -68,9 +76,10 @@ lint: $(NEW)/.ready-test
 	$(NEW)/bin/mypy
 
 clean:
-	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(AXOLOTL) $(TRAIN) $(TRAIN_OLD) $(SERVERS) .venv-peers benchmarks/data demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(NEW) $(OLD) $(CLUSTERS) $(AXOLOTL) $(TRAIN) $(TRAIN_OLD) $(REFERENCE) $(SERVERS) .venv-peers benchmarks/data demo-data build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python $(TRAIN)/bin/python $(TRAIN_OLD)/bin/python $(AXOLOTL)/bin/python:
+$(NEW)/bin/python $(OLD)/bin/python $(CLUSTERS)/bin/python $(TRAIN)/bin/python $(TRAIN_OLD)/bin/python $(AXOLOTL)/bin/python \
+$(REFERENCE)/bin/python:
 	$(PYTHON) -m venv $(@D:/bin=)
 
 $(NEW)/.ready-demo: setup.cfg constraints.txt | $(NEW)/bin/python
@@ -106,6 +115,10 @@ $(AXOLOTL)/.ready-test: setup.cfg constraints.txt tests/train_axolotl/requiremen
 	$(AXOLOTL)/$(PIP_INSTALL) --requirement tests/train_axolotl/requirements.txt --editable .
 	$(AXOLOTL)/$(PIP_INSTALL) --no-deps axolotl==0.19.0 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 \
 		bitsandbytes==0.50.2 triton==3.9.0
+	@touch $@
+
+$(REFERENCE)/.ready: constraints.txt Makefile | $(REFERENCE)/bin/python
+	$(REFERENCE)/$(PIP_INSTALL) mosaicml-streaming==0.13.0 torch==2.13.0
 	@touch $@
 
 $(SERVERS)/.ready: Makefile
