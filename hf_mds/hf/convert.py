@@ -104,6 +104,8 @@ def _convert(
     layout = plan_layout(source.features, chosen or {}, source.look, is_whole=source.is_whole)
     conversion = _Conversion(source, layout)
     num_proc = min(num_proc, source.num_pieces)
+    if source.is_in_place and all(storage.is_plain for storage in layout.storages.values()):
+        num_proc = 1  # read faster than a disk takes it: processes would only write everything twice
     with contextlib.ExitStack() as stack:
         workers = stack.enter_context(Workers(conversion.batches, num_proc)) if num_proc > 1 else None
         writer = stack.enter_context(MDSWriter(columns=layout.encodings, out=out, extra=layout.extra, **write))

@@ -44,6 +44,8 @@ class Source(Protocol):
     """By name, the columns; or what is known of them at the start."""
     is_whole: bool
     """Whether `look` is everything."""
+    is_in_place: bool
+    """Whether samples are read where they lie, without being picked, computed or parsed."""
     num_rows: int | None
     """How many samples there are, where that is known."""
     num_pieces: int
@@ -94,6 +96,7 @@ class DatasetSource:
 
     def __init__(self, dataset: datasets.Dataset) -> None:
         self._dataset = dataset.with_format("arrow")
+        self.is_in_place = dataset._indices is None
         self.features = dataset.features
         self.look: Mapping[str, pa.ChunkedArray] = {name: dataset.data.column(name) for name in dataset.features}
         self.num_rows: int | None = len(dataset)
@@ -118,6 +121,7 @@ class StreamSource:
     """A `datasets.IterableDataset`: its pieces are its shards, if its steps treat each by itself."""
 
     is_whole = False
+    is_in_place = False
     num_rows: int | None = None
     piece_rows: int | None = None
 
@@ -146,6 +150,7 @@ class BatchSource:
     """Record batches, one after the other."""
 
     is_whole = False
+    is_in_place = False
     num_rows: int | None = None
     piece_rows: int | None = None
     num_pieces = 1

@@ -50,6 +50,11 @@ class Storage:
     """Whether a second column holds the names of the files."""
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the stored values are Arrow's own, so that storing them takes no time to speak of."""
+        return self.form in ("as it is", "number", "array")
+
+    @property
     def type(self) -> pa.DataType:
         """The feature's Arrow type."""
         return feature_type(self.feature)

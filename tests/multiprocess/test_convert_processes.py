@@ -20,7 +20,7 @@ from datasets import Dataset, IterableDataset
 
 import hf_mds
 from hf_mds.errors import WriteError
-from hf_mds.hf import processes, sources
+from hf_mds.hf import convert, processes, sources
 
 # Newer Pythons warn of forks beside threads; that they do no harm here is what is tested.
 pytestmark = [pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"), pytest.mark.timeout(120)]
@@ -44,6 +44,7 @@ def sized() -> Dataset:
             "id": range(NUM_SAMPLES),
             "text": [f"text {i} " * (i % 9) for i in range(NUM_SAMPLES)],
             "maybe": [None if i % 1000 == 999 else i for i in range(NUM_SAMPLES)],
+            "words": [[f"word {i}"] for i in range(NUM_SAMPLES)],  # stored as JSON, which is work for processes
         }
     )
 
@@ -74,6 +75,22 @@ def test_any_number_of_processes_gives_the_same_files(make: Any, tmp_path: Path)
     assert len(expected) > 5
     for num_proc in (2, 3, 11):
         assert files_of(tmp_path / str(num_proc)) == expected
+
+
+def test_what_is_stored_as_it_lies_needs_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def counted(*arguments: Any) -> processes.Workers:
+        made.append(arguments)
+        return processes.Workers(*arguments)
+
+    monkeypatch.setattr(convert, "Workers", counted)
+    plain = sized().remove_columns("words")
+    hf_mds.to_mds(plain, tmp_path / "plain", num_proc=2)
+    assert not made
+    hf_mds.to_mds(sized(), tmp_path / "nested", num_proc=2)
+    hf_mds.to_mds(plain.shuffle(seed=1), tmp_path / "picked", num_proc=2)
+    assert len(made) == 2
 
 
 class OddError(Exception):
