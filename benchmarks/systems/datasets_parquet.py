@@ -30,7 +30,7 @@ SETTINGS = (
 
 def to_dataset(source: Any) -> datasets.Dataset:
     """Return the samples as a dataset; images become images."""
-    dataset = datasets.Dataset(source.table)
+    dataset = datasets.Dataset(source.table, fingerprint=source.name)  # else all of it would be pickled to make one
     return dataset.cast_column("image", datasets.Image()) if source.name == "jpeg" else dataset
 
 

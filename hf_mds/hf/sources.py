@@ -190,4 +190,5 @@ def _dataset_of(table: pa.Table) -> datasets.Dataset:
     features = features_of_schema(table.schema)
     plain = [column.cast(without_maps(column.type)) for column in table.columns]
     table = pa.Table.from_arrays(plain, names=table.column_names)
-    return datasets.Dataset(table, datasets.DatasetInfo(features=features))
+    # Without a fingerprint datasets would pickle the whole table to make one; nothing here is kept under it.
+    return datasets.Dataset(table, datasets.DatasetInfo(features=features), fingerprint="a table")
