@@ -12,7 +12,7 @@ import re
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,10 @@ from hf_mds.plan.mixing import plan_mix
 from hf_mds.plan.partition import plan_partition
 from hf_mds.plan.permutation import TableStore
 
-__all__ = ["Ids", "View", "Window", "end_of_epoch", "read_ids"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["AHEAD_IDS", "Ids", "LazyIds", "View", "Window", "end_of_epoch", "read_ids"]
 
 
 @dataclass(frozen=True)
@@ -105,26 +108,19 @@ class Window:
         return replace(self, stop=stop if self.stop is None else min(stop, self.stop))
 
 
-class Ids:
-    """The ids that a view reads, in order, computed where they are looked at: `len`, an index, a slice.
+AHEAD_IDS = 1 << 15
+"""Ids that are computed at a time, where fewer are asked for."""
+
+
+class LazyIds:
+    """Ids in order, computed where they are looked at: `len`, an index, a slice. Subclasses say how, in `_hold`.
 
     A worker of a run over billions of samples has millions of them; whoever walks through them needs some thousands.
     """
 
-    def __init__(self, plan: EpochPlan, place: tuple[int, int, int], window: Window) -> None:
-        """Begin at the plan's position.
-
-        Args:
-            plan: Of the rest of the epoch.
-            place: Node, rank on it, worker of the rank.
-            window: What of the epoch is read at all.
-        """
-        self._plan = plan
-        self._place = place
-        self._first = 0  # of the worker's ids, those from here to `_last` are meant
-        self._last = plan.num_ids(*place)
-        if window.stop is not None:
-            self._last = min(self._last, self._num_before(window.stop))
+    def __init__(self, count: int) -> None:
+        """Begin with none computed, of so many."""
+        self._first, self._last = 0, count  # of the worker's ids, those from here to there are meant
         self._held = range(0)
         self._held_ids = np.zeros(0, np.int64)
 
@@ -143,12 +139,12 @@ class Ids:
         if isinstance(index, int):
             return int(self[index : index + 1][0])
         start, stop, _ = index.indices(len(self))
-        start, stop = start + self._first, stop + self._first
+        start, stop = start + self._first, max(start, stop) + self._first
         if not (self._held.start <= start and stop <= self._held.stop):
             self._hold(start, stop)
-        return self._held_ids[start - self._held.start : max(stop, start) - self._held.start]
+        return self._held_ids[start - self._held.start : stop - self._held.start]
 
-    def part(self, start: int, stop: int | None = None) -> Ids:
+    def part(self, start: int, stop: int | None = None) -> Self:
         """Return a stretch of these, computing none of them."""
         start, stop, _ = slice(start, stop).indices(len(self))
         part = copy.copy(self)
@@ -156,10 +152,31 @@ class Ids:
         return part
 
     def _hold(self, start: int, stop: int) -> None:
-        """Compute the batches that some ids lie in, and some after them: they are asked for next."""
+        """Compute into `_held_ids` the batches that some ids lie in, and some after them: they are asked for next."""
+        raise NotImplementedError
+
+
+class Ids(LazyIds):
+    """The ids that a view reads."""
+
+    def __init__(self, plan: EpochPlan, place: tuple[int, int, int], window: Window) -> None:
+        """Begin at the plan's position.
+
+        Args:
+            plan: Of the rest of the epoch.
+            place: Node, rank on it, worker of the rank.
+            window: What of the epoch is read at all.
+        """
+        super().__init__(plan.num_ids(*place))
+        self._plan = plan
+        self._place = place
+        if window.stop is not None:
+            self._last = min(self._last, self._num_before(window.stop))
+
+    def _hold(self, start: int, stop: int) -> None:
         size = self._plan.spec.batch_size
         first = start // size
-        last = max(-(-stop // size), min(-(-self._last // size), first + max(1, _AHEAD_IDS // size)))
+        last = max(-(-stop // size), min(-(-self._last // size), first + max(1, AHEAD_IDS // size)))
         self._held_ids = self._plan.ids(*self._place, start=first, stop=last).ravel()
         self._held = range(first * size, first * size + len(self._held_ids))
 
@@ -174,9 +191,6 @@ class Ids:
         if whole % workers == worker:
             count += len(range(rank * num_nodes + node, rest, num_nodes * ranks))
         return count
-
-
-_AHEAD_IDS = 1 << 15
 
 
 def read_ids(

@@ -11,21 +11,18 @@ repeated than what gives all ranks batches of one size.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_mds.engine.order import View, Window, end_of_epoch
+from hf_mds.engine.order import AHEAD_IDS, LazyIds, View, Window, end_of_epoch
 from hf_mds.lazy import cached_property
 from hf_mds.plan import EpochPlan, EpochSpec, World, plan_epoch
 from hf_mds.plan.permutation import TableStore
 
 __all__ = ["Share", "ShareIds", "num_steps", "share_ids"]
-
-_AHEAD_IDS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -184,50 +181,20 @@ class _Rows:
         return plan.ids(0, 0, 0, start=start, stop=int(places.max()) + 1).ravel()[places - start]
 
 
-class ShareIds:
-    """The ids of a loader's worker, computed where they are looked at: `len`, an index, a slice."""
+class ShareIds(LazyIds):
+    """The ids of a loader's worker."""
 
     def __init__(self, rows: _Rows, worker: int, num_workers: int) -> None:
         self._rows, self._size = rows, rows.share.loader_batch(rows.spec)
         num_full, sizes = rows.num_full * rows.per_row, rows.last_sizes
         self._numbers = range(worker, num_full, num_workers)  # of the loader's full batches
-        self._last = range((worker - num_full) % num_workers, len(sizes), num_workers)  # of those in the last row
-        self._first, self._stop = 0, len(self._numbers) * self._size + sum(sizes[number] for number in self._last)
-        self._held = range(0)
-        self._held_ids = np.zeros(0, np.int64)
-
-    def __len__(self) -> int:
-        return self._stop - self._first
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.int64]:
-        return np.asarray(self[:], dtype)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> NDArray[np.int64]: ...
-    def __getitem__(self, index: int | slice) -> int | NDArray[np.int64]:
-        """Return one id, or (samples,) of a slice of step 1."""
-        if isinstance(index, int):
-            return int(self[index : index + 1][0])
-        start, stop, _ = index.indices(len(self))
-        start, stop = start + self._first, max(start, stop) + self._first
-        if not (self._held.start <= start and stop <= self._held.stop):
-            self._hold(start, stop)
-        return self._held_ids[start - self._held.start : stop - self._held.start]
-
-    def part(self, start: int, stop: int | None = None) -> ShareIds:
-        """Return a stretch of these, computing none of them."""
-        start, stop, _ = slice(start, stop).indices(len(self))
-        part = copy.copy(self)
-        part._first, part._stop = self._first + start, self._first + max(start, stop)
-        return part
+        self._last_row = range((worker - num_full) % num_workers, len(sizes), num_workers)  # of those in the last row
+        super().__init__(len(self._numbers) * self._size + sum(sizes[number] for number in self._last_row))
 
     def _hold(self, start: int, stop: int) -> None:
-        """Compute the batches that some ids lie in, and some after them: they are asked for next."""
         first = min(start // self._size, len(self._numbers))
-        last = max(-(-stop // self._size), first + max(1, _AHEAD_IDS // self._size))
+        last = max(-(-stop // self._size), first + max(1, AHEAD_IDS // self._size))
         ids = self._rows.full(np.array(self._numbers[first:last], np.int64)).ravel()
         if last > len(self._numbers):
-            ids = np.concatenate([ids, *map(self._rows.last, self._last)])
+            ids = np.concatenate([ids, *map(self._rows.last, self._last_row)])
         self._held, self._held_ids = range(first * self._size, first * self._size + len(ids)), ids
