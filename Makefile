@@ -23,7 +23,7 @@ TRAIN_OLD = .venv-train4
 TRAINERS = datasets==5.2.0 transformers==5.24.0 accelerate==1.15.0 trl==1.16.0
 TRAINERS_OLD = datasets==4.8.4 transformers==5.16.1 accelerate==1.13.0 trl==1.9.0
 # The others are tests of what is elsewhere and needs transformers.
-TEST_TRAINERS = tests/train tests/cli/test_tokenize.py tests/hf/test_packed.py
+TEST_TRAINERS = tests/train tests/cli/test_tokenize.py tests/hf/reading/test_packed.py
 TEST_TRAINERS_OLD = tests/train/test_trainers.py
 # Reads what we write. Of torchvision, which it wants, no more than its name is imported.
 REFERENCE = .venv-reference
@@ -65,7 +65,7 @@ test-axolotl: $(AXOLOTL)/.ready-test
 	$(AXOLOTL)/bin/python -m pytest -p no:anyio -n 2 --dist loadfile $(PYTEST_ARGS) tests/train_axolotl tests/train/test_trl_command.py
 
 test-reference: $(NEW)/.ready-test $(REFERENCE)/.ready
-	HF_MDS_REFERENCE_PYTHON=$(REFERENCE)/bin/python $(NEW)/bin/python -m pytest $(PYTEST_ARGS) tests/engine/test_reference_reads.py
+	HF_MDS_REFERENCE_PYTHON=$(REFERENCE)/bin/python $(NEW)/bin/python -m pytest $(PYTEST_ARGS) tests/engine/writing/test_reference_reads.py
 
 bench: $(NEW)/.ready-bench
 	$(NEW)/bin/python benchmarks/run.py $(BENCH_ARGS)

@@ -25,10 +25,10 @@ from typing import Any
 from datasets import load_dataset
 from torch.utils.data import default_collate
 
-from hf_mds.engine.order import Window, read_ids
-from hf_mds.engine.parcels import Post
-from hf_mds.engine.reader import Reader
-from hf_mds.engine.states import run_spec
+from hf_mds.engine.epochs.order import Window, read_ids
+from hf_mds.engine.epochs.states import run_spec
+from hf_mds.engine.loading.parcels import Post
+from hf_mds.engine.reading.reader import Reader
 
 BATCH_SIZE = 32
 PER_MESSAGE = 32

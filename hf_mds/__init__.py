@@ -12,39 +12,39 @@ from typing import TYPE_CHECKING, Any
 from hf_mds.autoload import install as _install
 
 if TYPE_CHECKING:
-    from hf_mds.engine.diff import diff
-    from hf_mds.engine.line_writers import CSVWriter, JSONWriter, TSVWriter, XSVWriter
-    from hf_mds.engine.merge import merge_index
-    from hf_mds.engine.reshard import reshard
-    from hf_mds.engine.samples import Samples, open
-    from hf_mds.engine.verify import verify
-    from hf_mds.engine.writer import MDSWriter
-    from hf_mds.hf.convert import to_mds
-    from hf_mds.hf.export import to_dataset, to_parquet
-    from hf_mds.hf.hub import push_to_hub
+    from hf_mds.engine.checking.diff import diff
+    from hf_mds.engine.checking.verify import verify
+    from hf_mds.engine.reading.samples import Samples, open
+    from hf_mds.engine.writing.line_writers import CSVWriter, JSONWriter, TSVWriter, XSVWriter
+    from hf_mds.engine.writing.merge import merge_index
+    from hf_mds.engine.writing.reshard import reshard
+    from hf_mds.engine.writing.writer import MDSWriter
+    from hf_mds.hf.conversion.convert import to_mds
+    from hf_mds.hf.conversion.export import to_dataset, to_parquet
+    from hf_mds.hf.push.hub import push_to_hub
     from hf_mds.train.configured import load_config
     from hf_mds.train.loader import StreamingDataLoader
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "CSVWriter": "engine.line_writers",
-    "JSONWriter": "engine.line_writers",
-    "MDSWriter": "engine.writer",
-    "Samples": "engine.samples",
+    "CSVWriter": "engine.writing.line_writers",
+    "JSONWriter": "engine.writing.line_writers",
+    "MDSWriter": "engine.writing.writer",
+    "Samples": "engine.reading.samples",
     "StreamingDataLoader": "train.loader",
-    "TSVWriter": "engine.line_writers",
-    "XSVWriter": "engine.line_writers",
-    "diff": "engine.diff",
+    "TSVWriter": "engine.writing.line_writers",
+    "XSVWriter": "engine.writing.line_writers",
+    "diff": "engine.checking.diff",
     "load_config": "train.configured",
-    "merge_index": "engine.merge",
-    "open": "engine.samples",
-    "push_to_hub": "hf.hub",
-    "reshard": "engine.reshard",
-    "to_dataset": "hf.export",
-    "to_mds": "hf.convert",
-    "to_parquet": "hf.export",
-    "verify": "engine.verify",
+    "merge_index": "engine.writing.merge",
+    "open": "engine.reading.samples",
+    "push_to_hub": "hf.push.hub",
+    "reshard": "engine.writing.reshard",
+    "to_dataset": "hf.conversion.export",
+    "to_mds": "hf.conversion.convert",
+    "to_parquet": "hf.conversion.export",
+    "verify": "engine.checking.verify",
 }
 
 __all__ = [

@@ -39,7 +39,7 @@ def install_quietly() -> None:
 def _register_builder() -> None:
     """Tell `datasets` the name of the builder, if it is that of Hugging Face: many a project has a folder so called."""
     if "datasets.packaged_modules" in sys.modules:
-        from hf_mds.hf.register import register
+        from hf_mds.hf.opening.register import register
 
         register()
 

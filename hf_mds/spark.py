@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from hf_mds.engine.outbox import Location
-from hf_mds.engine.parts import Part, PartJob
+from hf_mds.engine.writing.outbox import Location
+from hf_mds.engine.writing.parts import Part, PartJob
 from hf_mds.errors import MDSError, MissingExtraError
 from hf_mds.format.index import Index
 from hf_mds.format.shard import DEFAULT_SIZE_LIMIT, ShardOptions
-from hf_mds.hf.foreign import plan_for_schema, stored_batches
-from hf_mds.hf.layout import Layout
+from hf_mds.hf.conversion.foreign import plan_for_schema, stored_batches
+from hf_mds.hf.features.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

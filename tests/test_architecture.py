@@ -24,6 +24,12 @@ LAYERS = {
     "autoload": 8, "": 9,  # the package itself: it hands out names of all the others
 }  # fmt: skip
 
+SUB_ROOMS = {
+    "engine": {"streams": 0, "reading": 1, "checking": 2, "epochs": 2, "writing": 2, "loading": 3, "options": 4},
+    "hf": {"batches": 0, "features": 0, "reading": 1, "conversion": 2, "opening": 2, "push": 3},
+}
+"""The same within the rooms that have rooms of their own."""
+
 THIRD_PARTY = {
     "errors": set(),
     "units": set(),
@@ -36,7 +42,7 @@ THIRD_PARTY = {
 }
 """What a room may import from elsewhere; the others may import anything that setup.cfg names."""
 
-TOUCH_PRIVATE_NAMES = {"hf/examples.py", "hf/passes.py", "hf/register.py"}
+TOUCH_PRIVATE_NAMES = {"hf/reading/examples.py", "hf/reading/passes.py", "hf/opening/register.py"}
 """Where to look when a new release of `datasets` breaks something."""
 
 MODULES = sorted(
@@ -46,8 +52,13 @@ MODULES = sorted(
 
 
 def room_of(name: str) -> str:
-    """Return the room of a dotted name: "engine" for hf_mds.engine.reader, "" for hf_mds itself."""
+    """Return the room of a dotted name: "engine" for hf_mds.engine.reading.reader, "" for hf_mds itself."""
     return [*name.split("."), ""][1]
+
+
+def sub_room_of(name: str) -> str:
+    """Return the room within a room: "reading" for hf_mds.engine.reading.reader, "" for hf_mds.engine itself."""
+    return [*name.split("."), "", ""][2]
 
 
 def dotted_name(package: str, path: Path) -> str:
@@ -85,6 +96,21 @@ def test_imports_point_down(package: str, path: Path) -> None:
             assert name.split(".")[0] in known, f"{place}: {room} must not import {name}"
 
 
+@pytest.mark.parametrize("room", SUB_ROOMS)
+def test_imports_point_down_within_a_room(room: str) -> None:
+    layers = SUB_ROOMS[room]
+    modules = {dotted_name(package, path): path for package, path in MODULES}
+    within = {name: path for name, path in modules.items() if room_of(name) == room and sub_room_of(name)}
+    assert {sub_room_of(name) for name in within} == layers.keys()
+    for module, path in within.items():
+        own = sub_room_of(module)
+        for line, name in imports_of(path):
+            if name.startswith(f"hf_mds.{room}."):
+                other = sub_room_of(name)
+                place = f"{path.relative_to(ROOT)}:{line}"
+                assert other == own or layers[other] < layers[own], f"{place}: {own} must not import {name}"
+
+
 def test_every_room_has_a_layer() -> None:
     rooms = {room_of(dotted_name(package, path)) for package, path in MODULES}
     assert rooms <= LAYERS.keys()
@@ -100,7 +126,7 @@ def importers_of(host: str) -> set[str]:
 
 def test_the_engine_imports_torch_in_its_loader_alone() -> None:
     found = importers_of("torch")
-    loader = {f"hf_mds/engine/{name}.py" for name in ("loader", "handover", "parcels")}
+    loader = {f"hf_mds/engine/loading/{name}.py" for name in ("loader", "handover", "parcels")}
     assert {path for path in found if not path.startswith(("hf_mds/hf/", "hf_mds/train/"))} == loader
 
 

@@ -159,7 +159,8 @@ def test_a_release_of_datasets_that_it_does_not_fit_is_told_and_usable(tmp_path:
     shutil.copytree(sources / "hf_mds", environment.site / "hf_mds")
     for name in AUTOLOAD:
         shutil.copy(sources / "build_backend" / name, environment.site)
-    (environment.site / "hf_mds/hf/register.py").write_text("def register():\n    raise AttributeError('no table')\n")
+    broken = environment.site / "hf_mds/hf/opening/register.py"
+    broken.write_text("def register():\n    raise AttributeError('no table')\n")
     code = "import sys; sys.stderr = sys.stdout; import datasets; print(datasets.__name__)"
     assert environment.run("-c", code).splitlines() == [
         "hf_mds cannot teach datasets the name mds: AttributeError: no table; HF_MDS_AUTOLOAD=0 turns this off",

@@ -11,7 +11,10 @@ import pytest
 import hf_mds
 
 NAMES = sorted(module.name for module in pkgutil.walk_packages(hf_mds.__path__, "hf_mds."))
-WITH_EXAMPLES = {f"hf_mds.engine.{name}" for name in ("diff", "loader", "reshard", "samples", "verify")}
+WITH_EXAMPLES = {
+    f"hf_mds.engine.{name}"
+    for name in ("checking.diff", "checking.verify", "loading.loader", "reading.samples", "writing.reshard")
+}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "hf_mds.builders.mds.mds"])

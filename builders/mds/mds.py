@@ -15,7 +15,7 @@ import datasets
 import pyarrow as pa
 
 from hf_mds.engine.options import StreamingOptions
-from hf_mds.hf import build
+from hf_mds.hf.opening import build
 
 
 @dataclass

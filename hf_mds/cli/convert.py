@@ -80,14 +80,14 @@ def convert(
       hf-mds convert 'data/*.parquet' --out ./corpus/train --columns text,label --num-proc 8 --resume
       hf-mds convert 'data/*.jsonl' --out ./tokens/train --tokenizer gpt2 --pack bfd --sequence-len 2048
     """
-    from hf_mds.hf.convert import to_mds
-    from hf_mds.hf.named import open_named
+    from hf_mds.hf.conversion.convert import to_mds
+    from hf_mds.hf.opening.named import open_named
 
     settings: dict[str, Any] = settings_of(size_limit=size_limit, compression=compression, hashes=hashes)
     packing = _packing_of(tokenizer, columns, pack, sequence_len, long_documents)
     source = open_named(sources, config=config, split=split)
     if tokenizer is not None:
-        from hf_mds.hf.tokenizing import load_tokenizer, packed, tokenized
+        from hf_mds.hf.conversion.tokenizing import load_tokenizer, packed, tokenized
 
         if num_proc > 1:  # processes are forked, and threads of the tokenizers' do not survive that
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

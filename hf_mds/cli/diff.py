@@ -11,7 +11,7 @@ import typer
 from hf_mds.cli.options import AsJson, Columns, Progress, Split, names_of, shows_progress
 
 if TYPE_CHECKING:
-    from hf_mds.engine.diff import DiffReport
+    from hf_mds.engine.checking.diff import DiffReport
 
 __all__ = ["diff"]
 
@@ -36,7 +36,7 @@ def diff(
       hf-mds diff ./old ./new --columns text -n 3
     """
     from hf_mds.cli.show import JsonOptions, to_json
-    from hf_mds.engine.diff import diff as compare
+    from hf_mds.engine.checking.diff import diff as compare
 
     report = compare(
         one, other, split=split, columns=names_of(columns), max_differences=num, progress_bar=shows_progress(progress)

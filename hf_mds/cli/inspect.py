@@ -15,7 +15,7 @@ from hf_mds.errors import MDSError
 from hf_mds.units import format_bytes
 
 if TYPE_CHECKING:
-    from hf_mds.engine.reader import Reader
+    from hf_mds.engine.reading.reader import Reader
 
 __all__ = ["inspect"]
 
@@ -50,8 +50,8 @@ def inspect(
       hf-mds inspect hf://datasets/me/images --sample 7 --save-media ./look
       hf-mds inspect ./c4/train --sizes
     """
-    from hf_mds.engine.splits import find_splits
-    from hf_mds.engine.stream import Stream
+    from hf_mds.engine.streams.splits import find_splits
+    from hf_mds.engine.streams.stream import Stream
     from hf_mds.storage.remote import Remote
 
     splits = [""] if split is not None else find_splits(Remote(Stream(remote=path).url))
@@ -85,7 +85,7 @@ class _Look:
 
     def facts(self, *, sizes: bool) -> dict[str, Any]:
         """Return what the index says and, if asked, what some samples take."""
-        from hf_mds.engine.facts import describe, measure
+        from hf_mds.engine.reading.facts import describe, measure
 
         facts = describe(self._stream)
         found = measure(self._reader) if sizes else None

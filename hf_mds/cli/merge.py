@@ -22,7 +22,7 @@ def merge(
       hf-mds merge ./c4/part-0 ./c4/part-1 --out ./c4
       hf-mds merge s3://bucket/c4
     """
-    from hf_mds.engine.merge import merge_index
+    from hf_mds.engine.writing.merge import merge_index
 
     if out is None and len(folders) > 1:
         raise typer.BadParameter("must be given with more than one FOLDER", param_hint="--out")

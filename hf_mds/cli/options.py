@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from hf_mds.engine.reader import Reader
+    from hf_mds.engine.reading.reader import Reader
 
 __all__ = [
     "AsJson",
@@ -98,8 +98,8 @@ def open_reader(
     path: str, split: str | None, columns: str | None = None, *, allow_unsafe_types: bool = False
 ) -> Reader:
     """Open a dataset; of remote shards only the samples that are asked for are read, where they are raw."""
-    from hf_mds.engine.reader import Reader, ReadOptions
-    from hf_mds.engine.stream import Stream, open_stream
+    from hf_mds.engine.reading.reader import Reader, ReadOptions
+    from hf_mds.engine.streams.stream import Stream, open_stream
 
     names = names_of(columns)
     options = ReadOptions(

@@ -56,8 +56,8 @@ def push(
       hf-mds push s3://bucket/c4/train me/c4-mds --config en --split train --private
       hf-mds push 'data/*.parquet' me/corpus-mds --compression zstd
     """
-    from hf_mds.hf.hub import push_to_hub
-    from hf_mds.hf.named import is_in_mds, open_named
+    from hf_mds.hf.opening.named import is_in_mds, open_named
+    from hf_mds.hf.push.hub import push_to_hub
 
     given: dict[str, Any] = settings_of(size_limit=size_limit, compression=compression, hashes=hashes)
     given |= {"columns": names_of(columns)} if columns is not None else {}

@@ -44,7 +44,7 @@ def reshard(
       hf-mds reshard ./c4/train --out ./c4-zstd/train --compression zstd --size-limit 128mb
       hf-mds reshard s3://bucket/c4 --out s3://bucket/c4-hashed --hashes xxh64 --resume
     """
-    from hf_mds.engine.reshard import reshard as write_anew
+    from hf_mds.engine.writing.reshard import reshard as write_anew
 
     settings = settings_of(size_limit=size_limit, compression=compression, hashes=hashes)
     options: dict[str, Any] = {"resume": resume, "exist_ok": exist_ok}

@@ -11,7 +11,7 @@ from hf_mds.cli.options import Columns, Dataset, Split, Unsafe, chunks_of, numbe
 from hf_mds.cli.show import JsonOptions, to_json
 
 if TYPE_CHECKING:
-    from hf_mds.engine.reader import Reader
+    from hf_mds.engine.reading.reader import Reader
 
 __all__ = ["cat", "head"]
 

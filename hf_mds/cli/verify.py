@@ -42,9 +42,9 @@ def verify(
       hf-mds verify ./c4/train --repair --from s3://bucket/c4/train
       hf-mds verify s3://bucket/c4/train --cached --repair
     """
-    from hf_mds.engine.splits import find_splits
-    from hf_mds.engine.stream import Stream
-    from hf_mds.engine.verify import verify as verify_dataset
+    from hf_mds.engine.checking.verify import verify as verify_dataset
+    from hf_mds.engine.streams.splits import find_splits
+    from hf_mds.engine.streams.stream import Stream
     from hf_mds.storage.remote import Remote
 
     options: dict[str, Any] = {"fast": fast, "decode": decode, "cached": cached, "repair": repair, "num_proc": num_proc}
@@ -66,7 +66,7 @@ def verify(
 
 def _shard_ids(text: str, path: str, split: str | None) -> list[int]:
     """Return the numbers that "3,5:9" stands for."""
-    from hf_mds.engine.stream import Stream, open_stream
+    from hf_mds.engine.streams.stream import Stream, open_stream
 
     count = len(open_stream(Stream(remote=path, split=split)).index.shards)
     return [number for part in text.split(",") for number in numbers_of(part.strip(), count, "--shards")]

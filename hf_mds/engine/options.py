@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hf_mds.engine.sparse import DEFAULT_REQUEST_BYTES
+from hf_mds.engine.reading.sparse import DEFAULT_REQUEST_BYTES
 
 __all__ = ["StreamingOptions"]
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
-from hf_mds.engine.index_reading import INDEX
+from hf_mds.engine.streams.index_reading import INDEX
 from hf_mds.errors import FormatError, MissingExtraError
 from hf_mds.filesystem.dataset import Dataset
 

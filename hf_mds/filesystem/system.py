@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from fsspec.asyn import AsyncFileSystem, get_loop, sync
 from fsspec.utils import glob_translate, isfilelike
 
-from hf_mds.engine.stream import CacheOptions
+from hf_mds.engine.streams.stream import CacheOptions
 from hf_mds.filesystem.files import BufferedFile, WholeFile
 from hf_mds.filesystem.names import check_parts
 from hf_mds.filesystem.nodes import File, Folder, Node

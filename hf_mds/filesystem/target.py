@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hf_mds.engine.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
 from hf_mds.filesystem.dataset import Dataset
 from hf_mds.filesystem.nodes import Folder
 from hf_mds.filesystem.tops import DatasetFolder, SplitsFolder

@@ -13,11 +13,11 @@ import pyarrow as pa
 from ray.data import Dataset, Datasource, ReadTask, read_datasource
 from ray.data.block import BlockMetadata
 
-from hf_mds.engine.outbox import Location
-from hf_mds.engine.reader import Reader, ReadOptions
-from hf_mds.engine.stream import CacheOptions, OpenStream, Stream
+from hf_mds.engine.reading.reader import Reader, ReadOptions
+from hf_mds.engine.streams.stream import CacheOptions, OpenStream, Stream
+from hf_mds.engine.writing.outbox import Location
 from hf_mds.format.index import Index
-from hf_mds.hf.loading import open_source, open_streams
+from hf_mds.hf.opening.loading import open_source, open_streams
 from hf_mds.ray.tensors import TensorCast
 from hf_mds.units import parse_bytes
 

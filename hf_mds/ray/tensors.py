@@ -21,12 +21,12 @@ from ray.data.extensions import (
 from hf_mds.errors import FormatError, WriteError
 from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
-from hf_mds.hf.arrays import from_arrays
-from hf_mds.hf.features import ColumnCast, TableCast
-from hf_mds.hf.foreign import array_feature, plan_for_schema
-from hf_mds.hf.layout import Layout, chosen_columns
-from hf_mds.hf.retype import in_place, is_list, retyped
-from hf_mds.hf.storing import feature_type
+from hf_mds.hf.conversion.foreign import array_feature, plan_for_schema
+from hf_mds.hf.features.arrays import from_arrays
+from hf_mds.hf.features.encodings import ColumnCast, TableCast
+from hf_mds.hf.features.layout import Layout, chosen_columns
+from hf_mds.hf.features.retype import in_place, is_list, retyped
+from hf_mds.hf.features.storing import feature_type
 from hf_mds.lazy import cached_property
 
 __all__ = ["TensorCast", "TensorLayout", "plan_for_tensors"]

@@ -10,8 +10,8 @@ import pyarrow as pa
 from ray.data import Datasink
 from ray.data.block import BlockAccessor
 
-from hf_mds.engine.outbox import Location
-from hf_mds.engine.parts import Part, PartJob
+from hf_mds.engine.writing.outbox import Location
+from hf_mds.engine.writing.parts import Part, PartJob
 from hf_mds.errors import WriteError
 from hf_mds.format.shard import DEFAULT_SIZE_LIMIT, ShardOptions
 from hf_mds.ray.tensors import TensorLayout, plan_for_tensors

@@ -12,7 +12,7 @@ from hf_mds.config.data import DatasetConfig
 from hf_mds.config.reading import read_config
 from hf_mds.config.training import TrainingConfig
 from hf_mds.errors import ConfigError
-from hf_mds.hf.locating import load_other, load_streams, token_features
+from hf_mds.hf.opening.locating import load_other, load_streams, token_features
 from hf_mds.train.mixes import Member, find_member, mix_streams, options_of
 from hf_mds.train.prompts import STREAM, Prompt, Prompts, columns_of_type, make_prompt, template_of
 

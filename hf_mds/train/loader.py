@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hf_mds.engine import loader
+from hf_mds.engine.loading import loader
 
 __all__ = ["StreamingDataLoader"]
 
@@ -15,8 +15,9 @@ _END = object()
 class StreamingDataLoader(loader.StreamingDataLoader):
     """A DataLoader over a dataset of `load_dataset("mds", ..., streaming=True)`, with elastic state.
 
-    See `hf_mds.engine.loader`. Under accelerate, `prepare` it; `save_state` and `load_state` keep its state. It reads
-    its rank's part by itself then, so leave out split_dataset_by_node. Lightning's checkpoints hold its state as well.
+    See `hf_mds.engine.loading.loader`. Under accelerate, `prepare` it; `save_state` and `load_state` keep its state. It
+    reads its rank's part by itself then, so leave out split_dataset_by_node. Lightning's checkpoints hold its state as
+    well.
     """
 
     # Of accelerate's loaders: save_state and load_state keep the state of this one; the last batch of an epoch ends

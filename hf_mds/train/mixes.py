@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hf_mds.config.data import DatasetConfig
-from hf_mds.engine.columns import columns_of
-from hf_mds.engine.index_reading import INDEX
 from hf_mds.engine.options import StreamingOptions
-from hf_mds.engine.stream import OpenStream, Stream, open_stream
+from hf_mds.engine.streams.columns import columns_of
+from hf_mds.engine.streams.index_reading import INDEX
+from hf_mds.engine.streams.stream import OpenStream, Stream, open_stream
 from hf_mds.errors import ConfigError
-from hf_mds.hf.layout import stored_features
-from hf_mds.hf.locating import find_folders
+from hf_mds.hf.features.layout import stored_features
+from hf_mds.hf.opening.locating import find_folders
 from hf_mds.train.prompts import columns_of_type
 
 __all__ = ["Member", "find_member", "mix_streams", "options_of"]

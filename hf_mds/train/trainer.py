@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hf_mds.errors import MissingExtraError
-from hf_mds.hf.clients import client_of_loader, dataset_of
-from hf_mds.hf.trained import TrainedDataset
+from hf_mds.hf.reading.clients import client_of_loader, dataset_of
+from hf_mds.hf.reading.trained import TrainedDataset
 
 try:
     from transformers import TrainerCallback

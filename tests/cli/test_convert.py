@@ -12,7 +12,7 @@ import pytest
 from command import lines, run, run_json
 
 import hf_mds
-from hf_mds.hf.named import is_in_mds, open_named
+from hf_mds.hf.opening.named import is_in_mds, open_named
 
 FEATURES = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "text": datasets.Value("string")})
 

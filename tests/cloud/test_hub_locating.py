@@ -12,7 +12,7 @@ from hub import Client, Hub
 pytestmark = pytest.mark.timeout(120)
 
 LOCATE = """
-from hf_mds.hf.locating import find_folders, load_streams
+from hf_mds.hf.opening.locating import find_folders, load_streams
 found = find_folders(name, split=split, is_mds=False, name=None, revision=None)
 result = [found, [row["n"] for row in load_streams([{"path": found[0]}])] if found else None]
 """

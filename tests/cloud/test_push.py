@@ -208,10 +208,10 @@ def test_many_shards(hub: Hub, client: Client, tmp_path: Path) -> None:
     with hf_mds.MDSWriter(out=str(tmp_path), columns={"n": "int"}, size_limit=1) as writer:
         for n in range(75):
             writer.write({"n": n})
-    client.run("from hf_mds.hf import split_upload; split_upload._COMMIT_FILES = 32")
+    client.run("from hf_mds.hf.push import split_upload; split_upload._COMMIT_FILES = 32")
     hub.page_size = 20
     push(client, tmp_path, "me/many", max_workers=16)
-    client.run("from hf_mds.hf import split_upload; split_upload._COMMIT_FILES = 256")
+    client.run("from hf_mds.hf.push import split_upload; split_upload._COMMIT_FILES = 256")
     assert len(shards(hub, "me/many")) == 75
     assert 2 <= sum("shards of train" in title for title in hub.repositories["me/many"].titles) <= 3
     assert load(client, "me/many") == {"train": list(range(75))}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from servers import Store
 
-from hf_mds.engine import journal
-from hf_mds.engine.writer import MDSWriter
+from hf_mds.engine.writing import journal
+from hf_mds.engine.writing.writer import MDSWriter
 from hf_mds.storage.remote import Remote
 
 pytestmark = pytest.mark.timeout(120)

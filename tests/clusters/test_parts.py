@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import hf_mds
-from hf_mds.engine.parts import Part, PartJob
+from hf_mds.engine.writing.parts import Part, PartJob
 from hf_mds.errors import StorageError, WriteError
 from hf_mds.format.index import Index
 from hf_mds.format.shard import ShardOptions

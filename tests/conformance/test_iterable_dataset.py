@@ -16,7 +16,7 @@ import torch
 from datasets import concatenate_datasets, interleave_datasets, load_dataset
 from datasets.distributed import split_dataset_by_node
 
-from hf_mds.hf.dataset import MDSIterableDataset
+from hf_mds.hf.reading.dataset import MDSIterableDataset
 
 
 @pytest.fixture

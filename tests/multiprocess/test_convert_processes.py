@@ -20,7 +20,7 @@ from datasets import Dataset, IterableDataset
 
 import hf_mds
 from hf_mds.errors import WriteError
-from hf_mds.hf import convert, processes, sources
+from hf_mds.hf.conversion import convert, processes, sources
 
 # Newer Pythons warn of forks beside threads; that they do no harm here is what is tested.
 pytestmark = [pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"), pytest.mark.timeout(120)]
@@ -161,7 +161,7 @@ sys.path.insert(0, {folder!r})
 import tempfile
 tempfile.tempdir = sys.argv[2]
 from test_convert_processes import sized, stream
-from hf_mds.hf import processes, sources
+from hf_mds.hf.conversion import processes, sources
 import hf_mds
 sources._PIECE_BYTES, sources._TABLE_BYTES = 1 << 14, 1 << 12
 def slowly(sample):

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.timeout(120)
 PASS = """
 import sys
 import numpy as np
-from hf_mds.engine.reader import Reader
-from hf_mds.engine.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.reading.reader import Reader
+from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
 
 url, cache, limit, seed = sys.argv[1:]
 stream = open_stream(Stream(remote=url), CacheOptions(cache_dir=cache, cache_limit=int(limit) or None))

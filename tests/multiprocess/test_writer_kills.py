@@ -15,10 +15,10 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from hf_mds.engine import journal as journal_module
-from hf_mds.engine.journal import JOURNAL
-from hf_mds.engine.line_writers import JSONWriter
-from hf_mds.engine.writer import MDSWriter
+from hf_mds.engine.writing import journal as journal_module
+from hf_mds.engine.writing.journal import JOURNAL
+from hf_mds.engine.writing.line_writers import JSONWriter
+from hf_mds.engine.writing.writer import MDSWriter
 from hf_mds.errors import StorageError
 
 # Newer Pythons warn of forks beside threads; that they do no harm here is what is tested.

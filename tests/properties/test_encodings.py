@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from hf_mds.engine.line_writers import CSVWriter
-from hf_mds.engine.writer import MDSWriter
+from hf_mds.engine.writing.line_writers import CSVWriter
+from hf_mds.engine.writing.writer import MDSWriter
 from hf_mds.errors import FormatError
 from hf_mds.format.encodings import encoding_names, parse_encoding
 from hf_mds.format.index import Index

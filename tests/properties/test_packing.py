@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hf_mds.engine.order import View, Window, read_ids
-from hf_mds.engine.packs import deal
+from hf_mds.engine.epochs.order import View, Window, read_ids
+from hf_mds.engine.epochs.packs import deal
 from hf_mds.plan import EpochSpec, StreamSpec
 from hf_mds.plan.packing import LONG_DOCUMENTS, NUM_FACTS, EpochPacks, PackingSpec, window_facts
 from hf_mds.plan.sequence import EpochSequence

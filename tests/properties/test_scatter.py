@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from properties.test_gather import VALUES, same
 
 import hf_mds
-from hf_mds.engine.writer import MDSWriter
+from hf_mds.engine.writing.writer import MDSWriter
 from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.gather import arrow_type
 

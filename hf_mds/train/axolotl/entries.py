@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_mds.hf.locating import find_folders
+from hf_mds.hf.opening.locating import find_folders
 
 __all__ = ["WEIGHTS", "Entry", "find_entry"]
 

@@ -1,0 +1,1 @@
+"""Whole datasets: verified, repaired, compared."""

@@ -1,0 +1,1 @@
+"""Batches from workers to the training loop; this alone imports torch."""

@@ -1,0 +1,1 @@
+"""Samples by number, from the shards of any number of streams."""

@@ -1,0 +1,1 @@
+"""Samples -> shards -> index.json, by one writer or many, resumable."""

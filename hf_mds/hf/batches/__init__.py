@@ -1,0 +1,1 @@
+"""Tables as rows, examples and batches, as `datasets` formats them."""

@@ -1,0 +1,73 @@
+"""Batches as torch's default_collate makes them of formatted rows, column by column where that gives the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from datasets.formatting import NumpyFormatter, PythonFormatter, TorchFormatter
+from torch import as_tensor, from_numpy
+from torch.utils.data import default_collate
+
+from hf_mds.hf.batches.plain import decoder_of, examples_of
+from hf_mds.hf.batches.rows import extracted, formatted, has_fixed_shape, has_nulls, is_number, rows_of, texts_of
+
+__all__ = ["table_collation"]
+
+
+def table_collation(collate_fn: Any, formatter: Any, features: datasets.Features) -> Callable[[pa.Table], Any] | None:
+    """Return what makes of a table what a collate function makes of its rows, formatted; None if it needs rows.
+
+    Args:
+        collate_fn: Of a DataLoader.
+        formatter: Of `datasets`.
+        features: Of the tables.
+    """
+    if decoder_of(features) is not None:
+        return None
+    if collate_fn is default_collate and type(formatter) in (PythonFormatter, NumpyFormatter, TorchFormatter):
+        return partial(_collate, formatter=formatter, features=features)
+    if collate_fn is list and type(formatter) is PythonFormatter:
+        return partial(examples_of, decode=None)
+    return None
+
+
+def _collate(table: pa.Table, formatter: Any, features: datasets.Features) -> dict[str, Any]:
+    """Return what default_collate makes of the rows of a table, formatted.
+
+    Args:
+        table: Of the features, one row at least.
+        formatter: Of `datasets`.
+        features: Of the table's columns.
+    """
+    whole = {name: _collated(table.column(name), formatter, features[name]) for name in table.column_names}
+    rest = [name for name, batch in whole.items() if batch is None]
+    if rest:
+        whole |= default_collate(list(rows_of(table.select(rest), formatter, features)))
+    return whole
+
+
+def _collated(column: pa.ChunkedArray, formatter: Any, feature: Any) -> Any:
+    """Return a column's batch; None if it must be made of rows."""
+    if has_nulls(column):
+        return None
+    kind = type(formatter)
+    if feature == datasets.Value("string"):
+        return None if kind is NumpyFormatter else texts_of(column)
+    if is_number(feature):
+        return _numbers(extracted(column, formatter), formatter)
+    if has_fixed_shape(feature) and kind is not PythonFormatter:
+        return as_tensor(formatted(extracted(column, formatter), formatter))
+    return None
+
+
+def _numbers(values: np.ndarray[Any, Any], formatter: Any) -> Any:
+    if type(formatter) is TorchFormatter:
+        return formatted(values, formatter)
+    if type(formatter) is PythonFormatter:
+        return from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
+    return from_numpy(values.copy())  # NumPy's keep their type, if they come one by one

@@ -1,0 +1,1 @@
+"""Features of `datasets` <-> encodings of MDS <-> columns of Arrow."""

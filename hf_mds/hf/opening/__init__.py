@@ -1,0 +1,1 @@
+"""From what a user gives to `load_dataset` to a dataset."""

@@ -1,0 +1,1 @@
+"""Datasets in MDS as repositories of the Hub: `push_to_hub`."""

@@ -1,0 +1,1 @@
+"""The dataset that `load_dataset` returns, and passes over it."""
