@@ -37,22 +37,20 @@ class Document:
         self.name = name
         self.lines: dict[Place, int | str] = {}
         self._num_nodes = 0
-        self._loader = yaml.SafeLoader(text)
         try:
+            self._loader = yaml.SafeLoader(text)
             node = self._loader.get_single_node()
             self.values: Any = {} if node is None else self._value(node, ())
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = None if mark is None else mark.line + 1
-            raise config_error(
-                [Fault(f"must be YAML, got {error.problem or error.context}", line=line)], name
-            ) from None
+            raise config_error([_syntax_fault(error)], name) from None
         except yaml.YAMLError as error:
             raise config_error([Fault(f"must be YAML, got {' '.join(str(error).split())}")], name) from None
-        finally:
-            self._loader.dispose()
+        except RecursionError:
+            text = "must have fewer levels, got one in another without end, or nearly so"
+            raise config_error([Fault(text)], name) from None
         if not isinstance(self.values, dict):
-            text = f"must be keys and values such as `base_model: ...`, got {type(self.values).__name__}"
+            kind = "nothing" if self.values is None else type(self.values).__name__
+            text = f"must be keys and values such as `base_model: ...`, got {kind}"
             raise config_error([Fault(text, line=1)], name)
 
     @classmethod
@@ -60,13 +58,15 @@ class Document:
         """Read a file.
 
         Raises:
-            OSError: If it cannot be read.
-            ConfigError: As the constructor says, or if it is no UTF-8.
+            ConfigError: As the constructor says, or if it cannot be read, or is no UTF-8.
         """
         try:
             return cls(path.read_text(encoding="utf-8"), str(path))
         except UnicodeDecodeError as error:
             raise config_error([Fault(f"must be UTF-8, got {error.reason}")], str(path)) from None
+        except OSError as error:
+            text = f"must be a YAML file that can be read, got: {error.strerror or error}; check the path"
+            raise config_error([Fault(text)], str(path)) from error
 
     def line_of(self, place: Place) -> int | str | None:
         """Return the line of a key, or of what is nearest around it; where it was overridden, a text that says so."""
@@ -87,7 +87,7 @@ class Document:
         key, equals, text = setting.partition("=")
         if not (key and equals):
             raise config_error([Fault("must be key=value such as max_steps=100", line=where)], self.name)
-        *way, last = [int(part) if part.isdigit() else part for part in key.strip().split(".")]
+        *way, last = [int(part) if part.isdecimal() else part for part in key.strip().split(".")]
         value = Document(f"{{value: {text}\n}}" if text.strip() else "value:", where).values["value"]
         target: Any = self.values
         place: Place = ()
@@ -123,7 +123,11 @@ class Document:
             return values
         if isinstance(node, yaml.SequenceNode):
             return [self._value(child, (*place, number)) for number, child in enumerate(node.value)]
-        return self._loader.construct_object(node, deep=True)
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except ValueError as error:  # of dates and numbers that look like some, such as 2020-13-45
+            fault = Fault(f"must be YAML, got {node.value!r:.60}: {error}", line=node.start_mark.line + 1)
+            raise config_error([fault], self.name) from None
 
     def _refuse_twice(self, node: Any) -> None:
         seen: dict[str, int] = {}
@@ -134,6 +138,14 @@ class Document:
                     [Fault(f"{name}: key must stand once, got it on line {seen[name]} too", line=line)], self.name
                 )
             seen[name] = line
+
+
+def _syntax_fault(error: Any) -> Fault:
+    """Return what a parser of YAML found, with its line and, where it is about tabs, what to do."""
+    mark, problem = error.problem_mark or error.context_mark, error.problem or error.context
+    found = f"{error.context}, {problem}" if problem.startswith("but ") and error.context else problem
+    advice = "; indent with spaces, not tabs" if "'\\t'" in problem else ""
+    return Fault(f"must be YAML, got: {found}{advice}", line=None if mark is None else mark.line + 1)
 
 
 def _step(target: Any, part: Any, place: Place, where: str, name: str) -> Any:

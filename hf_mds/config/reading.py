@@ -42,8 +42,7 @@ def read_config(path: str | os.PathLike[str], overrides: Sequence[str] = (), *, 
         model: What is made of it.
 
     Raises:
-        OSError: If there is no such file.
-        ConfigError: If it is not what it must be; tells everything that is wrong.
+        ConfigError: If there is no such file, or it is not what it must be; tells everything that is wrong.
     """
     document = Document.of_file(Path(path))
     for setting in overrides:

@@ -149,12 +149,40 @@ def test_faults(tmp_path: Path, text: str, fault: str) -> None:
     assert any(fault in line for line in faults(tmp_path, text)), faults(tmp_path, text)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_config(tmp_path / "none.yml", model=TrainingConfig)
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("none.yml", "none.yml: must be a YAML file that can be read, got: No such file or directory; check the path"),
+        ("folder", "folder: must be a YAML file that can be read, got: Is a directory; check the path"),
+        ("bad.yml/more", "bad.yml/more: must be a YAML file that can be read, got: Not a directory; check the path"),
+        ("bad.yml", "bad.yml: must be UTF-8, got invalid start byte"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, error: str) -> None:
+    (tmp_path / "folder").mkdir()
     (tmp_path / "bad.yml").write_bytes(b"base_model: \xff")
-    with pytest.raises(ConfigError, match="must be UTF-8"):
-        read_config(tmp_path / "bad.yml", model=TrainingConfig)
+    with pytest.raises(ConfigError) as info:
+        read_config(tmp_path / name, model=TrainingConfig)
+    assert str(info.value) == f"{tmp_path}/{error}"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("null", "train.yml:1: must be keys and values such as `base_model: ...`, got nothing"),
+        ("- a\n", "train.yml:1: must be keys and values such as `base_model: ...`, got list"),
+        ("mds:\n\tseed: 1", "train.yml:2: must be YAML, got: found character '\\t' that cannot start any token; "),
+        ("a: 1\n---\nb: 1", "train.yml:2: must be YAML, got: expected a single document in the stream, but found"),
+        ("a: 1\nseed: 2020-13-45", "train.yml:2: must be YAML, got '2020-13-45': month must be in 1..12"),
+        ("seed: !!int abc", "train.yml:1: must be YAML, got 'abc': invalid literal for int()"),
+        ("seed: &a [*a]", "train.yml: must have fewer levels"),
+        ("seed: " + "[" * 3000 + "]" * 3000, "train.yml: must have fewer levels"),
+        ("seed: \0", "train.yml: must be YAML, got unacceptable character"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path: Path, text: str, fault: str) -> None:
+    (told,) = faults(tmp_path, text)
+    assert told.startswith(fault), told
 
 
 def test_a_file_of_aliases_of_aliases(tmp_path: Path) -> None:
@@ -211,6 +239,7 @@ def test_overrides(tmp_path: Path) -> None:
     assert (config.max_steps, config.datasets[0].path, config.mds.shuffle_algo) == (7, "b", "feistel")
     assert config.special_tokens == {"pad_token": "<p>"}
     assert config.digest() != read(tmp_path, MINIMAL).digest()
+    assert "must be there to be changed" in faults(tmp_path, MINIMAL, "datasets.²=7")[0]
     told = faults(tmp_path, MINIMAL, "max_stepss=7")
     assert told == [
         "train.yml: --set max_stepss=7: max_stepss: must be a known key, got 'max_stepss'; did you mean max_steps?"
