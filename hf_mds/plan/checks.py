@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-__all__ = ["check_choice", "check_flag", "check_int", "check_weight"]
+__all__ = ["check_choice", "check_flag", "check_int", "check_weight", "misspelt"]
 
 
 def check_int(value: object, what: str, *, minimum: int, maximum: int | None = None) -> int:
@@ -67,3 +68,14 @@ def check_choice(value: object, what: str, names: Collection[str]) -> str:
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, sorted(names)))}, got {value!r}")
     return value
+
+
+def misspelt(names: Iterable[str], known: Collection[str]) -> str:
+    """Return those of some names that are not known, and which were meant; "" if all are known.
+
+    >>> misspelt(["hashes", "compresion"], ["compression", "hashes"])
+    "'compresion'; did you mean compression?"
+    """
+    unknown = [name for name in names if name not in known]
+    meant = [near for name in unknown for near in difflib.get_close_matches(name, known, n=1)]
+    return ", ".join(map(repr, unknown)) + (f"; did you mean {', '.join(meant)}?" if meant else "")

@@ -20,6 +20,7 @@ from hf_mds.engine.checking.verify_files import CachedFiles, Files, FolderFiles,
 from hf_mds.engine.streams.index_reading import INDEX
 from hf_mds.engine.streams.stream import OpenStream, Stream, open_stream
 from hf_mds.errors import ShardFetchError
+from hf_mds.plan.checks import misspelt
 from hf_mds.storage.remote import Remote
 from hf_mds.units import format_bytes
 
@@ -57,6 +58,10 @@ class VerifyOptions:
     def __post_init__(self) -> None:
         if isinstance(self.num_proc, bool) or not isinstance(self.num_proc, int) or self.num_proc < 1:
             raise ValueError(f"num_proc must be an int of 1 or more, got {self.num_proc!r}")
+        if self.decode and self.fast:
+            raise ValueError("decode must be left out with fast=True, which looks at no sample, got both")
+        if self.source is not None and self.cached:
+            raise ValueError(f"source must be left out with cached=True, which knows its own, got {self.source!r}")
         if self.source is not None and not self.repair:
             raise ValueError(f"source is where repair=True fetches from, got {self.source!r} without repair")
 
@@ -154,9 +159,9 @@ def verify(path: str | os.PathLike[str], **options: Any) -> VerifyReport:
         ShardFetchError: If the store cannot be read.
     """
     known = VerifyOptions.__dataclass_fields__
-    unknown = sorted(options.keys() - known.keys())
+    unknown = misspelt(options, known)
     if unknown:
-        raise TypeError(f"options of verify must be among {', '.join(known)}, got {', '.join(unknown)}")
+        raise TypeError(f"options of verify must be among {', '.join(known)}, got {unknown}")
     return _Verification(os.fspath(path), VerifyOptions(**options)).run()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from hf_mds.engine.reading.reader import Reader, ReadOptions
 from hf_mds.engine.reading.sparse import DEFAULT_REQUEST_BYTES
 from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.plan.checks import misspelt
 from hf_mds.units import parse_bytes
 
 __all__ = ["Samples", "open"]
@@ -22,6 +23,7 @@ _PREDOWNLOAD = 4096
 """Samples ahead of a pass whose shards are fetched."""
 
 
+_OPTIONS = ("split", "columns", "storage_options", "cache_limit", "local", "allow_unsafe_types", "request_bytes")
 _STREAM_OPTIONS = ("download_retry", "download_timeout", "validate_hash", "keep_zip")
 
 
@@ -157,10 +159,9 @@ def open(
         FormatError: If its index is none.
         ShardFetchError: If the store cannot be read.
     """
-    unknown = sorted(stream_options.keys() - set(_STREAM_OPTIONS))
+    unknown = misspelt(stream_options, (*_OPTIONS, *_STREAM_OPTIONS))
     if unknown:
-        own = "split, columns, storage_options, cache_limit, local, allow_unsafe_types, request_bytes"
-        raise TypeError(f"options must be among {own}, {', '.join(_STREAM_OPTIONS)}, got {', '.join(unknown)}")
+        raise TypeError(f"options must be among {', '.join((*_OPTIONS, *_STREAM_OPTIONS))}, got {unknown}")
     stream = Stream(remote=os.fspath(path), local=local, split=split, storage_options=storage_options, **stream_options)
     cache = CacheOptions(cache_limit=None if cache_limit is None else parse_bytes(cache_limit, "cache_limit"))
     options = ReadOptions(

@@ -17,6 +17,7 @@ from hf_mds.errors import WriteError
 from hf_mds.format.index import Index
 from hf_mds.format.shard import ShardOptions
 from hf_mds.format.shard_builder import SampleFormat, ShardBuilder
+from hf_mds.plan.checks import misspelt
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -233,8 +234,8 @@ def write_options(keep_local: bool, options: Mapping[str, Any]) -> WriteOptions:
         TypeError: If a name is neither.
     """
     given = {name: value for name, value in options.items() if name not in _SHARD_OPTIONS}
-    unknown = sorted(given.keys() - set(_WRITE_OPTIONS))
+    known = sorted({*_WRITE_OPTIONS, *_SHARD_OPTIONS})
+    unknown = misspelt(given, known)
     if unknown:
-        known = ", ".join(sorted({*_WRITE_OPTIONS, *_SHARD_OPTIONS}))
-        raise TypeError(f"a writer's options must be among {known}, got {', '.join(unknown)}")
+        raise TypeError(f"a writer's options must be among {', '.join(known)}, got {unknown}")
     return WriteOptions(keep_local=keep_local, **given)

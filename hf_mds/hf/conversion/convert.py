@@ -18,7 +18,7 @@ from hf_mds.format.shard import DEFAULT_SIZE_LIMIT
 from hf_mds.hf.conversion.processes import Workers
 from hf_mds.hf.conversion.sources import Source, open_source
 from hf_mds.hf.features.layout import Layout, chosen_columns, plan_layout
-from hf_mds.plan.checks import check_int
+from hf_mds.plan.checks import check_int, misspelt
 from hf_mds.storage.urls import join_url
 
 __all__ = ["to_mds"]
@@ -26,6 +26,8 @@ __all__ = ["to_mds"]
 _BATCH_BYTES = 16 << 20
 _FIRST_ROWS = 64
 _MOST_ROWS = 1 << 16
+_OPTIONS = ("columns", "compression", "hashes", "size_limit", "num_proc")
+"""Those of `to_mds` itself, besides those of every writer."""
 _FEWEST_CHUNKS = 16
 """Batches of fewer rows than one in so many of what they could have are not worth the copy that they save."""
 
@@ -77,10 +79,10 @@ def _check_options(num_proc: int | None, progress_bar: bool, options: Mapping[st
         check_int(num_proc, "num_proc", minimum=1)
     if not isinstance(progress_bar, bool):
         raise TypeError(f"progress_bar must be True or False, got {progress_bar!r}")
-    known = {field.name for field in fields(WriteOptions)} - {"progress_bar"}
-    unknown = sorted(set(options) - known)
+    known = sorted({*_OPTIONS, *(field.name for field in fields(WriteOptions))})
+    unknown = misspelt(options, known)
     if unknown:
-        raise TypeError(f"options must be among {', '.join(sorted(known))}, got {unknown[0]}")
+        raise TypeError(f"options of to_mds must be among {', '.join(known)}, got {unknown}")
 
 
 def _folder_of_split(out: Any, split: str) -> Any:

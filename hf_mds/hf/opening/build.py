@@ -113,6 +113,8 @@ def _packing_of(options: Mapping[str, Any]) -> Packing | None:
         for name in names:
             if options[name] is not None:
                 raise ValueError(f"{name} must come with packing='bfd' or 'wrapped', got it without")
+        if options["packing_column"] != "input_ids":  # which it is if none was given
+            raise ValueError("packing_column must come with packing='bfd' or 'wrapped', got it without")
         return None
     if options["sequence_len"] is None:
         raise ValueError("sequence_len must be given with packing, the tokens of a pack, got none")

@@ -25,6 +25,7 @@ from hf_mds.hf.opening.meshes import replication_of
 from hf_mds.hf.reading.examples import Source
 from hf_mds.hf.reading.packed import Packing, packed_cast, token_columns
 from hf_mds.plan import EpochSpec, StreamSpec, World
+from hf_mds.plan.checks import misspelt
 from hf_mds.storage.urls import split_file_url
 
 __all__ = ["open_source", "open_streams", "streams_of_files", "streams_of_mix"]
@@ -72,9 +73,9 @@ def streams_of_mix(mix: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
         raise TypeError(f"streams must be a list of mappings such as {{'path': 's3://bucket/c4'}}, got {mix!r}")
     streams = []
     for number, entry in enumerate(mix):
-        unknown = sorted(set(entry) - _STREAM_KEYS)
+        unknown = misspelt(map(str, entry), _STREAM_KEYS)
         if unknown:
-            raise ValueError(f"streams[{number}]: keys must be among {sorted(_STREAM_KEYS)}, got {unknown[0]!r}")
+            raise ValueError(f"streams[{number}]: keys must be among {sorted(_STREAM_KEYS)}, got {unknown}")
         given = dict(entry)
         path = given.pop("path", None)
         if path is not None:

@@ -26,6 +26,7 @@ from hf_mds.hf.features.layout import stored_features
 from hf_mds.hf.opening.loading import open_source, open_streams
 from hf_mds.hf.opening.register import splits_of
 from hf_mds.hf.push.split_upload import FolderFiles, SplitUpload, plain_names
+from hf_mds.plan.checks import misspelt
 from hf_mds.storage.faults import MissingFileError
 from hf_mds.storage.remote import Remote
 
@@ -80,9 +81,6 @@ class _Converted:
     """A dataset that becomes MDS on the way, as a source of a split."""
 
     def __init__(self, dataset: Any, conversion: Mapping[str, Any]) -> None:
-        unknown = sorted(conversion.keys() - _CONVERSION)
-        if unknown:
-            raise TypeError(f"options must be among {', '.join(sorted(_CONVERSION))}, got {unknown[0]}")
         if not isinstance(dataset, _CONVERTIBLE):
             raise TypeError(f"source must be a folder in MDS, or a dataset to convert, got {type(dataset).__name__}")
         self._dataset, self._conversion = dataset, conversion
@@ -105,7 +103,12 @@ _CONVERTIBLE = (
     pyarrow.RecordBatchReader,
     pyarrow.dataset.Dataset,
 )
-_CONVERSION = frozenset({"columns", "compression", "hashes", "size_limit", "num_proc"})
+_OPTIONS = (
+    *("config_name", "split", "private", "token", "revision", "create_pr", "commit_message", "commit_description"),
+    *("max_workers", "progress_bar", "retry", "storage_options"),
+    *("columns", "compression", "hashes", "size_limit", "num_proc"),
+)
+"""Of `push_to_hub`; the last five are of `to_mds`, where there is something to convert."""
 
 
 def push_sources(
@@ -119,6 +122,9 @@ def push_sources(
         storage_options: What fsspec needs for a folder at a URL.
         conversion: Options of `to_mds`, for a dataset.
     """
+    unknown = misspelt(conversion, _OPTIONS)
+    if unknown:
+        raise TypeError(f"options of push_to_hub must be among {', '.join(_OPTIONS)}, got {unknown}")
     if not isinstance(source, (str, os.PathLike)):
         own = str(getattr(source, "split", None) or "train")
         found = source if isinstance(source, Mapping) else {own: source}

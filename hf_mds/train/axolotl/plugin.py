@@ -20,6 +20,7 @@ from axolotl.utils.schemas.datasets import PretrainingDataset, SFTDataset
 from axolotl.utils.trainer import process_datasets_for_packing
 
 from hf_mds.plan import EpochSpec
+from hf_mds.plan.checks import misspelt
 from hf_mds.train.axolotl.entries import WEIGHTS, Entry, find_entry
 from hf_mds.train.axolotl.prompts import Member, Prompts, encoded
 from hf_mds.train.axolotl.settings import entries_of, set_aside
@@ -221,9 +222,9 @@ def _check_keys(place: str, given: Mapping[str, Any], key: str) -> None:
             )
     known = {*SFTDataset.model_fields, *PretrainingDataset.model_fields}
     known |= set() if key == "test_datasets" else set(WEIGHTS)
-    for name in given:
-        if name not in known:
-            raise ValueError(f"{place}: keys must be among {sorted(known)}, got {name!r}")
+    unknown = misspelt(map(str, given), known)
+    if unknown:
+        raise ValueError(f"{place}: keys must be among {sorted(known)}, got {unknown}")
 
 
 def _put_back(cfg: DictDefault) -> None:

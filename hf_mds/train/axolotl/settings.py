@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, field_validator
 
 from hf_mds.engine.options import StreamingOptions
+from hf_mds.plan.checks import misspelt
 
 __all__ = ["MDSArgs", "set_aside"]
 
@@ -52,9 +53,9 @@ class MDSArgs(BaseModel):
     @classmethod
     def check_options(cls, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Refuse options that there are not."""
-        for name in options or {}:
-            if name not in _OPTIONS:
-                raise ValueError(f"mds: keys must be among {sorted(_OPTIONS)}, got {name!r}")
+        unknown = misspelt(map(str, options or ()), _OPTIONS)
+        if unknown:
+            raise ValueError(f"mds: keys must be among {sorted(_OPTIONS)}, got {unknown}")
         if options is not None:
             TypeAdapter(StreamingOptions).validate_python(options)
         return options

@@ -397,8 +397,12 @@ def test_the_cache_is_checked_and_repaired(tmp_path: Path) -> None:
 
 
 def test_options_that_are_wrong(folder: Path) -> None:
-    with pytest.raises(TypeError, match=r"options of verify must be among split, shards, .*, got speed"):
+    with pytest.raises(TypeError, match=r"options of verify must be among split, shards, .*, got 'speed'$"):
         hf_mds.verify(folder, speed=1)
+    with pytest.raises(ValueError, match="decode must be left out with fast=True"):
+        hf_mds.verify(folder, fast=True, decode=True)
+    with pytest.raises(ValueError, match="source must be left out with cached=True"):
+        hf_mds.verify(folder, repair=True, cached=True, source="x")
     with pytest.raises(ValueError, match="num_proc must be an int of 1 or more, got 0"):
         hf_mds.verify(folder, num_proc=0)
     with pytest.raises(ValueError, match=r"shards must be numbers in -\d+ ... \d+, got 99"):

@@ -128,7 +128,8 @@ def test_a_shard_that_could_not_be_had_is_tried_again(folder: str, server: Any, 
 
 
 def test_options_that_are_misspelt_or_wrong_are_told(folder: str) -> None:
-    with pytest.raises(TypeError, match=r"options must be among split, .*keep_zip, got colums, shufle$"):
+    found = r"options must be among split, .*keep_zip, got 'shufle', 'colums'; did you mean columns\?$"
+    with pytest.raises(TypeError, match=found):
         hf_mds.open(folder, shufle=True, colums=["n"])
     with pytest.raises(TypeError, match=r"stream\.keep_zip must be True or False, got 3"):
         hf_mds.open(folder, keep_zip=3)

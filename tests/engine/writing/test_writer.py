@@ -472,7 +472,7 @@ def test_writers_take_what_the_reference_takes() -> None:
 @pytest.mark.parametrize("option", ["bogus", "extra_bytes_per_sample"])
 def test_an_unknown_option_is_refused(tmp_path: Path, option: str) -> None:
     for make in (MDSWriter, JSONWriter, CSVWriter, TSVWriter):
-        with pytest.raises(TypeError, match=f"among compression, exist_ok, .*, got {option}"):
+        with pytest.raises(TypeError, match=f"among compression, exist_ok, .*, got '{option}'"):
             make(columns={"a": "int"}, out=tmp_path / "a", **{option: 1})
 
 

@@ -446,6 +446,22 @@ def test_options_that_are_wrong(options: dict[str, Any], tmp_path: Path) -> None
         hf_mds.to_mds(some(2), tmp_path / "a", **options)
 
 
+def test_an_option_that_is_misspelt_is_told_with_all_that_there_are(tmp_path: Path) -> None:
+    known = "columns, compression, exist_ok, hashes, keep_local, max_workers, num_proc, progress_bar, resume, retry, "
+    known += "size_limit, storage_options"
+    with pytest.raises(TypeError) as raised:
+        hf_mds.to_mds(some(2), tmp_path / "a", compresion="zstd")
+    told = f"options of to_mds must be among {known}, got 'compresion'; did you mean compression?"
+    assert str(raised.value) == told
+    with pytest.raises(
+        TypeError, match=r"push_to_hub must be among config_name, .*, got 'privat'; did you mean private\?"
+    ):
+        hf_mds.push_to_hub(some(2), "me/a", privat=True)
+    with pytest.raises(TypeError, match=r"got 'compresion'; did you mean compression\?"):
+        hf_mds.push_to_hub(str(tmp_path), "me/a", compresion="zstd")
+    assert not (tmp_path / "a").exists()
+
+
 def test_the_bar_knows_its_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hf_mds.to_mds(some(200), tmp_path / "a", progress_bar=True)
     assert "200/200" in capsys.readouterr().err
