@@ -13,17 +13,19 @@ import hashlib
 import json
 import os
 import posixpath
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from datasets import combine, distributed, load, packaged_modules
+from datasets import IterableDataset, combine, distributed, load, packaged_modules
 from datasets import data_files as files_module
 
 from hf_mds.storage.redact import redact_url
 from hf_mds.storage.remote import Remote
 from hf_mds.storage.urls import join_url, local_path_of, protocol_of, split_file_url
 
-__all__ = ["register", "splits_of"]
+__all__ = ["is_index", "is_packaged", "register", "splits_of"]
 
 NAME = "mds"
 MODULE = "hf_mds.builders.mds.mds"
@@ -43,6 +45,13 @@ def register() -> None:
     factory.get_module = _resolving(factory.get_module)
     distributed._split_by_node_iterable_dataset = _splitting(distributed._split_by_node_iterable_dataset)
     combine._concatenate_iterable_datasets = _concatenating(combine._concatenate_iterable_datasets)
+    for name in ("cast", "cast_column"):
+        setattr(IterableDataset, name, _casting(getattr(IterableDataset, name)))
+
+
+def is_packaged(name: str) -> bool:
+    """Return whether a name is that of a builder of `datasets`, such as json, and not of a dataset."""
+    return name in packaged_modules._PACKAGED_DATASETS_MODULES
 
 
 def _fill_tables() -> None:
@@ -77,14 +86,14 @@ def _inferring(original: Callable[..., Any]) -> Callable[..., Any]:
         if any(".mds" in name for name in names):
             return NAME, {}
         for file, name in zip(data_files_list, names, strict=True):
-            if name == INDEX and _is_index(str(file), download_config):
+            if name == INDEX and is_index(str(file), download_config):
                 return NAME, {}
         return original(data_files_list, download_config=download_config)
 
     return infer
 
 
-def _is_index(url: str, download_config: Any) -> bool:
+def is_index(url: str, download_config: Any = None) -> bool:
     """Return whether a file of the name index.json is that of a dataset; what cannot be read is not."""
     folder, name = split_file_url(url)
     try:
@@ -154,15 +163,30 @@ def _expand(entry: str, base: str, download_config: Any) -> list[str]:
         path = local_path_of(entry)
         is_absolute = os.path.isabs(os.path.expanduser(entry)) or "://" in entry
         entry = str(path) if is_absolute else join_url(base, entry)
-    if any(character in entry.partition("?")[0] if "://" in entry else character in entry for character in "*["):
-        found = files_module.resolve_pattern(entry, base, download_config=download_config)  # no look at each file
-        if not found:
-            raise FileNotFoundError(f"data_files: a pattern must match files, got none for {redact_url(entry)!r}")
-        return sorted(map(str, found))
+    if _is_pattern(entry):
+        return _matches(entry, base, download_config)
     name = posixpath.basename(entry.partition("?")[0])
     if name == INDEX or ("." in name.strip(".") and not _is_folder(entry)):
         return [entry]
     return [join_url(entry, INDEX)]
+
+
+def _is_pattern(entry: str) -> bool:
+    if "://" in entry:
+        return any(character in entry.partition("?")[0] for character in "*[")
+    return any(character in entry for character in "*[?") and not os.path.exists(entry)
+
+
+def _matches(pattern: str, base: str, download_config: Any) -> list[str]:
+    """Return the files that a pattern matches; compressed shards under the names of raw ones, where there are none."""
+    for each in (pattern, f"{pattern}.*") if pattern.endswith(".mds") else (pattern,):
+        with suppress(FileNotFoundError):  # which says that nothing matches
+            found = files_module.resolve_pattern(each, base, download_config=download_config)  # no look at each file
+            return sorted(map(str, found))
+    raise FileNotFoundError(
+        f"data_files: a pattern must match files, got none for {redact_url(pattern)!r}; name the dataset's {INDEX}, "
+        "which stands for all of its shards"
+    )
 
 
 def _is_folder(entry: str) -> bool:
@@ -232,3 +256,17 @@ def _concatenating(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(dsets, *args, **kwargs)
 
     return concatenate
+
+
+def _casting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a mix of ours, made by `datasets`, have its values cast, and not the names of their types alone."""
+
+    @functools.wraps(original)
+    def cast(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(dataset, *args, **kwargs)
+        chains = sys.modules.get("hf_mds.hf.reading.chains")
+        if chains is not None and result.features is not None:  # or there is no dataset of ours
+            result._ex_iterable = chains.with_cast(result._ex_iterable, result.features)
+        return result
+
+    return cast

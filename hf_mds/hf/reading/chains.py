@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import datasets
 from datasets import iterable_dataset
 
 from hf_mds.engine.epochs.order import Window
@@ -22,6 +23,7 @@ __all__ = [
     "keeps_order",
     "leaf_states",
     "steps",
+    "with_cast",
     "with_leaf",
 ]
 
@@ -67,6 +69,64 @@ def with_leaf(ex_iterable: Any, leaf: MDSExamplesIterable) -> Any:
     wrapper = copy.copy(ex_iterable)
     wrapper.ex_iterable = with_leaf(ex_iterable.ex_iterable, leaf)
     return wrapper
+
+
+_PASSING = (
+    iterable_dataset.BufferShuffledExamplesIterable,
+    iterable_dataset.CyclingMultiSourcesExamplesIterable,
+    iterable_dataset.HorizontallyConcatenatedMultiSourcesExamplesIterable,
+    iterable_dataset.RepeatExamplesIterable,
+    iterable_dataset.SkipExamplesIterable,
+    iterable_dataset.StepExamplesIterable,
+    iterable_dataset.TakeExamplesIterable,
+    iterable_dataset.VerticallyConcatenatedMultiSourcesExamplesIterable,
+)
+"""Steps that pass examples on as they are."""
+
+
+def with_cast(ex_iterable: Any, features: datasets.Features) -> Any:
+    """Return a chain whose examples are cast. Over a leaf of ours, `datasets` would change what they are said to be.
+
+    Args:
+        ex_iterable: A chain, with one leaf or more.
+        features: What its examples shall be.
+
+    Raises:
+        ValueError: If values would have to change behind a step that has looked at them.
+    """
+    if MDSExamplesIterable.__name__ not in steps(ex_iterable):
+        return ex_iterable
+    changed = _over_cast_leaves(ex_iterable, features)
+    if changed is not None:
+        return changed
+    if not ex_iterable.is_typed or ex_iterable.iter_arrow:  # `datasets` will cast
+        return ex_iterable
+    known = dict(zip(ex_iterable.features, ex_iterable.features.arrow_schema.types, strict=True))
+    for name, wanted in zip(features, features.arrow_schema.types, strict=True):
+        if known.get(name) != wanted:
+            step = type(ex_iterable).__name__.removesuffix("Iterable").removesuffix("Examples").lower()
+            raise ValueError(
+                f"cast: column {name!r} must stay {ex_iterable.features.get(name)} behind a step such as {step}, got "
+                f"{features[name]}; cast before it, or name the features in map(function, features=...)"
+            )
+    return ex_iterable
+
+
+def _over_cast_leaves(ex_iterable: Any, features: datasets.Features) -> Any:
+    """Return the same wrappers over leaves that are cast; None over another's leaf, or a step that looks at values."""
+    if isinstance(ex_iterable, MDSExamplesIterable):
+        own = {name: features[name] for name in features if name in ex_iterable.features}
+        if len(own) < len(ex_iterable.features):
+            return None
+        return ex_iterable.with_source(cast=ex_iterable.source.cast.with_features(own))
+    if not isinstance(ex_iterable, _PASSING):
+        return None
+    changed = copy.copy(ex_iterable)
+    if hasattr(changed, "ex_iterables"):
+        changed.ex_iterables = [_over_cast_leaves(part, features) for part in changed.ex_iterables]
+        return None if any(part is None for part in changed.ex_iterables) else changed
+    changed.ex_iterable = _over_cast_leaves(changed.ex_iterable, features)
+    return None if changed.ex_iterable is None else changed
 
 
 def batched_by(ex_iterable: Any) -> int | None:

@@ -122,7 +122,7 @@ class MDSIterableDataset(TrainedDataset):
         """Make the columns of other features, as they are read."""
         self._refuse_pending_state("cast")
         leaf = self.leaf
-        if leaf is None or leaf.source.tokens is not None:
+        if leaf is None:
             return self.adopt(super().cast(features))
         cast = leaf.source.cast.with_features(features)
         return self._over(leaf.with_source(cast=cast), cast.features)

@@ -37,17 +37,19 @@ class Packing:
 class PackedCast(TableCast):
     """Makes of samples the lists that are packed, and of packs tables of given features; plain data."""
 
-    def __init__(self, samples: TableCast, names: Mapping[str, str]) -> None:
-        """Keep both.
+    def __init__(self, samples: TableCast, names: Mapping[str, str], features: Mapping[str, Any] | None = None) -> None:
+        """Keep them.
 
         Args:
             samples: Makes of gathered batches tables of columns of lists.
             names: The columns of the packs: under which name which of these, or of POSITIONS and SIZES.
+            features: What they shall be, by name; where nothing is said, what they are in the samples.
         """
         self.samples = samples
         self.names = dict(names)
         lists = {**{name: _unsized(feature) for name, feature in samples.features.items()}, **_OWN}
-        self.features = datasets.Features({name: lists[source] for name, source in names.items()})
+        given = features or {}
+        self.features = datasets.Features({name: given.get(name, lists[source]) for name, source in names.items()})
         self.schema = self.features.arrow_schema
 
     @property
@@ -64,7 +66,17 @@ class PackedCast(TableCast):
         """Return the cast of some of the columns, in the order given; the others are not read."""
         kept = {name: self.names[name] for name in names}
         needed = [name for name in self.samples.columns if name in kept.values()] or list(self.samples.columns)[:1]
-        return PackedCast(self.samples.select(needed), kept)
+        return PackedCast(self.samples.select(needed), kept, self.features)
+
+    def with_features(self, features: Mapping[str, Any]) -> PackedCast:
+        """Return the cast to other features, which also say the order of the columns.
+
+        Raises:
+            ValueError: If they name other columns than there are.
+        """
+        if sorted(features) != sorted(self.names):
+            raise ValueError(f"features must name the columns {sorted(self.names)}, got {sorted(features)}")
+        return PackedCast(self.samples, {name: self.names[name] for name in features}, features)
 
     def rename(self, mapping: Mapping[str, str]) -> PackedCast:
         """Return the cast with other names for some columns.
@@ -77,7 +89,8 @@ class PackedCast(TableCast):
             raise ValueError(
                 f"columns to rename must be among {list(self.names)}, to names of their own, got {mapping}"
             )
-        return PackedCast(self.samples, dict(zip(renamed, self.names.values(), strict=True)))
+        features = dict(zip(renamed, self.features.values(), strict=True))
+        return PackedCast(self.samples, dict(zip(renamed, self.names.values(), strict=True)), features)
 
 
 def packed_cast(columns: Mapping[str, ColumnCast], packing: Packing, chosen: Sequence[str] | None) -> PackedCast:
