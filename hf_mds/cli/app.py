@@ -13,8 +13,12 @@ from hf_mds.errors import MDSError
 __all__ = ["app", "cache_app"]
 
 
+_EXPECTED = (MDSError, OSError, ValueError, ImportError)
+"""What a user can do something about. The text of others may mean little without their type."""
+
+
 class _Group(TyperGroup):
-    """Tells the errors that a user can do something about in one line."""
+    """Tells errors in one line, but for those that nobody expects of a training run: that cannot be had again soon."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -22,11 +26,20 @@ class _Group(TyperGroup):
         except BrokenPipeError:  # `hf-mds head ... | head -1` is no error
             sys.stderr.close()  # or Python complains of the pipe when it flushes stdout
             raise typer.Exit(1) from None
-        except (MDSError, OSError, ValueError, ImportError) as error:
-            if ctx.params.get("debug"):
+        except Exception as error:
+            if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+                raise  # the latter are those of the command line itself
+            if not isinstance(error, _EXPECTED) and ctx.invoked_subcommand == "train":
                 raise
-            typer.echo(f"hf-mds: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+            typer.echo(f"hf-mds: {_line(error)}", err=True)
             raise typer.Exit(1) from None
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, (*_EXPECTED, TypeError)):
+        return text or type(error).__name__
+    return f"{type(error).__name__}: {text} (hf-mds --debug COMMAND ... shows where)"
 
 
 app = typer.Typer(

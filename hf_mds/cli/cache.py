@@ -36,6 +36,8 @@ def cache_list(cache: CacheFolder = None, as_json: AsJson = False) -> None:
     """
     from datetime import datetime
 
+    from hf_mds.engine.streams.index_reading import readable_key
+
     found = _open_cache(cache)
     entries, usage = found.entries(), found.usage()
     if as_json:
@@ -44,7 +46,7 @@ def cache_list(cache: CacheFolder = None, as_json: AsJson = False) -> None:
         return
     for entry in entries:
         used = datetime.fromtimestamp(entry.last_used).isoformat(" ", "seconds")
-        typer.echo(f"{used}  {format_bytes(entry.num_bytes):>10}  {entry.key}")
+        typer.echo(f"{used}  {format_bytes(entry.num_bytes):>10}  {readable_key(entry.key)}")
     typer.echo(f"{found.root}: {usage.num_entries} files, {format_bytes(usage.entry_bytes)}")
 
 
@@ -79,4 +81,6 @@ def cache_prune(
 def _open_cache(folder: Path | None) -> ShardCache:
     from hf_mds.storage.cache import ShardCache, default_cache_root
 
+    if folder is not None and not folder.is_dir():
+        raise typer.BadParameter(f"must be a folder, got {str(folder)!r}", param_hint="--cache")
     return ShardCache(folder if folder is not None else default_cache_root())

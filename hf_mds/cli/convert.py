@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +40,8 @@ def convert(
     ],
     out: Out,
     split: Annotated[
-        str | None, typer.Option(help="The split to convert. By default all, each into a folder of its name.")
+        str | None,
+        typer.Option(help="Of several splits, the one to convert. By default all, each into a folder of its name."),
     ] = None,
     config: Config = None,
     columns: Columns = None,
@@ -55,14 +57,21 @@ def convert(
         str | None,
         typer.Option(help="Write tokens instead of text: a tokenizer of transformers, on the Hub or in a folder."),
     ] = None,
-    text_column: Annotated[str, typer.Option(help="The column of text, with --tokenizer.")] = "text",
-    eos: Annotated[
-        bool, typer.Option("--eos/--no-eos", help="End each text with the tokenizer's token for that.")
-    ] = True,
-    pack: Annotated[
-        str | None, typer.Option(help='Write packs of tokens: "bfd" (whole documents) or "wrapped" (cut).')
+    text_column: Annotated[
+        str | None, typer.Option(help="With --tokenizer, the column of text.", show_default="text")
     ] = None,
-    sequence_len: Annotated[int | None, typer.Option(help="Tokens of a pack.")] = None,
+    eos: Annotated[
+        bool | None,
+        typer.Option(
+            "--eos/--no-eos",
+            help="With --tokenizer, end each text with the tokenizer's token for that.",
+            show_default="eos",
+        ),
+    ] = None,
+    pack: Annotated[
+        str | None, typer.Option(help='With --tokenizer, write packs: "bfd" (whole documents) or "wrapped" (cut).')
+    ] = None,
+    sequence_len: Annotated[int | None, typer.Option(help="With --pack, tokens of a pack.")] = None,
     long_documents: Annotated[
         str | None, typer.Option(help='With "bfd", of documents longer than a pack: truncate, split or drop.')
     ] = None,
@@ -81,28 +90,30 @@ def convert(
       hf-mds convert 'data/*.jsonl' --out ./tokens/train --tokenizer gpt2 --pack bfd --sequence-len 2048
     """
     from hf_mds.hf.conversion.convert import to_mds
-    from hf_mds.hf.opening.named import open_named
+    from hf_mds.hf.opening.named import naming, open_named
 
     settings: dict[str, Any] = settings_of(size_limit=size_limit, compression=compression, hashes=hashes)
-    packing = _packing_of(tokenizer, columns, pack, sequence_len, long_documents)
+    _check_tokenizing(tokenizer, {"--text-column": text_column, "--eos/--no-eos": eos, "--pack": pack}, columns)
+    packing = _packing_of(pack, sequence_len, long_documents)
     source = open_named(sources, config=config, split=split)
     if tokenizer is not None:
         from hf_mds.hf.conversion.tokenizing import load_tokenizer, packed, tokenized
 
         if num_proc > 1:  # processes are forked, and threads of the tokenizers' do not survive that
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        source = tokenized(source, load_tokenizer(tokenizer), column=text_column, add_eos=eos)
+        source = tokenized(source, load_tokenizer(tokenizer), column=text_column or "text", add_eos=eos is not False)
         source = source if packing is None else packed(source, packing)
-    written = to_mds(
-        source,
-        out,
-        columns=names_of(columns),
-        num_proc=num_proc,
-        progress_bar=shows_progress(progress),
-        resume=resume,
-        exist_ok=exist_ok,
-        **settings,
-    )
+    with naming(sources):
+        written = to_mds(
+            source,
+            out,
+            columns=names_of(columns),
+            num_proc=num_proc,
+            progress_bar=shows_progress(progress),
+            resume=resume,
+            exist_ok=exist_ok,
+            **settings,
+        )
     parts = written if isinstance(written, dict) else {"": written}
     said = [
         {
@@ -119,18 +130,25 @@ def convert(
         typer.echo(f"{part['path']}: {part['samples']} samples in {part['shards']} shards")
 
 
-def _packing_of(
-    tokenizer: str | None, columns: str | None, pack: str | None, sequence_len: int | None, long_documents: str | None
-) -> PackingSpec | None:
+def _check_tokenizing(tokenizer: str | None, options: Mapping[str, object], columns: str | None) -> None:
+    """Check what is given besides a tokenizer, or without one.
+
+    Raises:
+        BadParameter: If options do not fit each other.
+    """
+    for hint, value in options.items():
+        if tokenizer is None and value is not None:
+            raise typer.BadParameter("must come with --tokenizer, got it without", param_hint=hint)
+    if tokenizer is not None and columns is not None:
+        raise typer.BadParameter("must be left out with --tokenizer, which writes input_ids", param_hint="--columns")
+
+
+def _packing_of(pack: str | None, sequence_len: int | None, long_documents: str | None) -> PackingSpec | None:
     """Return how to pack.
 
     Raises:
         BadParameter: If options do not fit each other.
     """
-    if tokenizer is None and pack is not None:
-        raise typer.BadParameter("must come with --tokenizer, got it without", param_hint="--pack")
-    if tokenizer is not None and columns is not None:
-        raise typer.BadParameter("must be left out with --tokenizer, which writes input_ids", param_hint="--columns")
     if pack is None:
         for hint, value in (("--sequence-len", sequence_len), ("--long-documents", long_documents)):
             if value is not None:

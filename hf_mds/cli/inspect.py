@@ -59,8 +59,9 @@ def inspect(
     for name in splits:
         look = _Look(open_reader(path, name or split, allow_unsafe_types=True), allow_unsafe_types)
         facts = look.facts(sizes=sizes)
-        if sample is not None or (not as_json and look.is_cheap):
-            facts["sample"] = look.sample(sample or "0", save_media, name, is_asked=sample is not None)
+        is_asked = sample is not None or save_media is not None
+        if is_asked or (not as_json and look.is_cheap):
+            facts["sample"] = look.sample(sample or "0", save_media, name, is_asked=is_asked)
         found[name] = facts
     if as_json:
         everything = found[""] if splits == [""] else {"path": path, "splits": found}

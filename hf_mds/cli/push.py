@@ -56,24 +56,26 @@ def push(
       hf-mds push s3://bucket/c4/train me/c4-mds --config en --split train --private
       hf-mds push 'data/*.parquet' me/corpus-mds --compression zstd
     """
-    from hf_mds.hf.opening.named import is_in_mds, open_named
+    from hf_mds.hf.opening.named import is_in_mds, naming, open_named
     from hf_mds.hf.push.hub import push_to_hub
 
     given: dict[str, Any] = settings_of(size_limit=size_limit, compression=compression, hashes=hashes)
     given |= {"columns": names_of(columns)} if columns is not None else {}
     given |= {"num_proc": num_proc} if num_proc > 1 else {}
-    done = push_to_hub(
-        source if is_in_mds(source) else open_named([source], split=split),
-        repository,
-        config_name=config,
-        split=split,
-        private=private,
-        revision=revision,
-        create_pr=create_pr,
-        commit_message=message,
-        progress_bar=shows_progress(progress),
-        **given,
-    )
+    opened = source if is_in_mds(source) else open_named([source])
+    with naming([source]):
+        done = push_to_hub(
+            opened,
+            repository,
+            config_name=config,
+            split=split,
+            private=private,
+            revision=revision,
+            create_pr=create_pr,
+            commit_message=message,
+            progress_bar=shows_progress(progress),
+            **given,
+        )
     if as_json:
         said = {"commit_url": done.commit_url, "oid": done.oid, "pr_url": done.pr_url}
         typer.echo(json.dumps(said, indent=2))

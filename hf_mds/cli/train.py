@@ -35,6 +35,8 @@ def train(
       hf-mds train train.yml --resume --set max_steps=1000
       torchrun --nproc-per-node 8 -m hf_mds.cli train train.yml
     """
+    if dry_run and resume:
+        raise typer.BadParameter("must be left out with --dry-run, which begins nothing", param_hint="--resume")
     try:
         from hf_mds.train.configured import load_config
 

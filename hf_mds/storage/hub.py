@@ -12,24 +12,51 @@ import re
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, HfFileSystem, get_hf_file_metadata, hf_hub_url
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub import HfApi, HfFileSystem, constants, get_hf_file_metadata, get_session, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.file_download import xet_get
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import _http
 from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils._runtime import is_xet_available
 
+from hf_mds.errors import StorageError
+from hf_mds.storage.faults import describe_fault
 from hf_mds.storage.redact import redact_text
 
-__all__ = ["HubFileSystem"]
+__all__ = ["HubFileSystem", "check_reachable"]
 
 _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
+_REACH_SECONDS = 10.0
 _COMMIT = re.compile("[0-9a-f]{40}")
 _NOT_SERVED = (404, 405, 501)
 """What mirrors answer that serve files, but know nothing of the Hub's newer requests."""
+
+
+def check_reachable(what: str) -> None:
+    """See whether the Hub can be reached at all, before a client of it tries again and again for half a minute.
+
+    Whatever it answers will do, and where HF_HUB_OFFLINE is set, nothing is asked: the clients know that themselves.
+
+    Args:
+        what: What will be looked for there, for the error.
+
+    Raises:
+        StorageError: If no connection can be made.
+    """
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_REACH_SECONDS)
+    except OfflineModeIsEnabled:
+        return
+    except Exception as error:
+        if not type(error).__name__.startswith(("Connect", "Proxy")):  # httpx and requests have no error in common
+            return
+        raise StorageError(
+            f"{what}: the Hub must be reachable, got {redact_text(describe_fault(error))} from {constants.ENDPOINT}; "
+            "check the network (HF_ENDPOINT names another server), or give the path of a folder that is here"
+        ) from error
 
 
 class HubFileSystem(HfFileSystem):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 __all__ = [
     "check_relative_path",
+    "is_hub_id",
     "is_object_store",
     "join_root",
     "join_url",
@@ -21,6 +22,7 @@ __all__ = [
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)(?:://|::)")
 _LOCAL = frozenset({"file", "local"})
+_HUB_ID = re.compile(r"(?:\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 
 # Stores without folders: making the parents of a file there would make a bucket, or fail.
 _OBJECT_STORES = frozenset(
@@ -47,6 +49,14 @@ def local_path_of(url: str) -> Path | None:
         return None
     bare = re.sub(r"^(?:file|local)://(?:localhost(?=/))?", "", url, flags=re.IGNORECASE)
     return Path(os.path.abspath(os.path.expanduser(bare)))
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name may be that of a dataset or model on the Hub, and not only that of a file here.
+
+    `me/c4` and `squad` may be; `./c4`, `~/c4`, `data/c4/train` and `c4.csv` may not. Nothing is looked for.
+    """
+    return bool(_HUB_ID.fullmatch(name)) and ".." not in name and ("/" in name or "." not in name)
 
 
 def check_relative_path(path: str) -> str:

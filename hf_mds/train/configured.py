@@ -12,6 +12,7 @@ from hf_mds.config.data import DatasetConfig
 from hf_mds.config.reading import read_config
 from hf_mds.config.training import TrainingConfig
 from hf_mds.errors import ConfigError
+from hf_mds.hf.conversion.tokenizing import load_tokenizer
 from hf_mds.hf.opening.locating import load_other, load_streams, token_features
 from hf_mds.train.mixes import Member, find_member, mix_streams, options_of
 from hf_mds.train.prompts import STREAM, Prompt, Prompts, columns_of_type, make_prompt, template_of
@@ -29,8 +30,7 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
         overrides: Changes such as "max_steps=10" or "datasets.0.path=s3://bucket/c4".
 
     Raises:
-        OSError: If there is no such file.
-        ConfigError: If it is not what it must be; tells every fault, with its line.
+        ConfigError: If there is no such file, or it is not what it must be; tells every fault, with its line.
     """
     return read_config(path, overrides, model=Config)
 
@@ -46,19 +46,17 @@ class Config(TrainingConfig):
         Raises:
             ConfigError: If there is none; names the key and what transformers says.
         """
-        from transformers import AutoTokenizer
-
         own = self.tokenizer_config is None
         name = self.tokenizer_config or self.base_model
         try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                name, revision=self.revision_of_model if own else None, trust_remote_code=self.trust_remote_code
+            tokenizer = load_tokenizer(
+                name,
+                "base_model" if own else "tokenizer_config",
+                revision=self.revision_of_model if own else None,
+                trust_remote_code=self.trust_remote_code,
             )
         except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{'base_model' if own else 'tokenizer_config'}: must be a folder, or an id of the Hub, that has a "
-                f"tokenizer, got {name!r}; transformers says: {' '.join(str(error).split())}"
-            ) from error
+            raise ConfigError(str(error)) from error
         if self.special_tokens:
             tokenizer.add_special_tokens(dict(self.special_tokens))
         tokenizer.add_tokens(list(self.tokens))

@@ -150,7 +150,10 @@ def template_of(name: str, jinja: str | None, where: str) -> str | None:
         is_file = "{" not in jinja and len(jinja) < 4096
         if is_file and not Path(jinja).is_file():
             raise ConfigError(f"{where}.chat_template_jinja must be a template or a file that holds one, got {jinja!r}")
-        return Path(jinja).read_text(encoding="utf-8") if is_file else jinja
+        try:
+            return Path(jinja).read_text(encoding="utf-8") if is_file else jinja
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{where}.chat_template_jinja must be readable, as UTF-8, got {error}") from error
     if name == "tokenizer_default":
         return None
     known = _templates_of_trl()
@@ -175,6 +178,11 @@ def _marking(template: Any, tokenizer: Any, where: str) -> str:
     from trl.chat_template_utils import get_training_chat_template
 
     if isinstance(template, dict):  # named ones
+        if "default" not in template:
+            raise ConfigError(
+                f"{where}: the tokenizer's chat templates must have one that is called default, got "
+                f"{', '.join(sorted(template))}; give the one that is meant in chat_template_jinja"
+            )
         template = template["default"]
     if _GENERATION.search(template):
         return str(template)
@@ -257,9 +265,17 @@ def _tokens(prompt: Prompt, values: Mapping[str, Any]) -> Tokens:
 
 
 def _chat(prompt: Prompt, messages: Any, **options: Any) -> Any:
-    return prompt.tokenizer.apply_chat_template(
-        messages, tokenize=True, return_dict=True, chat_template=prompt.template, **options
-    )
+    from jinja2 import TemplateError  # which transformers needs for this
+
+    try:
+        return prompt.tokenizer.apply_chat_template(
+            messages, tokenize=True, return_dict=True, chat_template=prompt.template, **options
+        )
+    except TemplateError as error:
+        raise FormatError(
+            f"{prompt.where}: messages must be what the chat template takes, got {type(error).__name__}: {error}; see "
+            "roles and chat_template_jinja"
+        ) from error
 
 
 def _decoded(value: Any) -> Any:

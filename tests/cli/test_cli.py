@@ -9,7 +9,9 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from urllib.parse import unquote
 
+import fsspec
 import numpy as np
 import pytest
 from command import COLUMNS, lines, run, run_json, write
@@ -141,6 +143,7 @@ def test_cache_shows_and_removes_its_files(dataset: Path, cache: Path) -> None:
     assert keys == [f"shard.{number:05}.mds" for number in range(facts["shards"])]
     text = run("cache", "list", "--cache", cache).stdout
     assert all(entry["key"] in text for entry in listed["entries"])
+    assert "must be a folder, got" in run("cache", "list", "--cache", dataset / "index.json", code=2).stderr
     kept = listed["entries"][-1]["bytes"]
     run("cache", "prune", "--to", kept)
     assert [entry["key"] for entry in run_json("cache", "list", "--json")["entries"]] == [listed["entries"][-1]["key"]]
@@ -149,6 +152,19 @@ def test_cache_shows_and_removes_its_files(dataset: Path, cache: Path) -> None:
     assert run("cache", "prune", "--all").stdout.endswith("freed, 0 files left\n")
     assert run_json("cache", "list", "--json")["entries"] == []
     assert "--to must be a number of bytes" in run("cache", "prune", "--to", "much", code=2).stderr
+
+
+def test_cache_lists_index_files_by_what_the_store_calls_them(dataset: Path) -> None:
+    store = fsspec.filesystem("memory")
+    store.put(str(dataset), "/listed", recursive=True)
+    try:
+        run("head", "memory://listed")
+    finally:
+        store.rm("/listed", recursive=True)
+    (key,) = (entry["key"] for entry in run_json("cache", "list", "--json")["entries"] if "index" in entry["key"])
+    folder, _, name = key.partition("/")
+    assert "%" in name
+    assert f"  {folder}/index.json ({unquote(name)})\n" in run("cache", "list").stdout
 
 
 COMMANDS = ("convert", "push", "inspect", "head", "cat", "verify", "diff", "reshard", "merge", "train")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +128,83 @@ def test_what_is_no_source_is_told(files: Path, tmp_path: Path) -> None:
     with hf_mds.MDSWriter(out=tmp_path / "mds", columns={"n": "int"}):
         pass
     assert "reshard writes it in other shards" in error(tmp_path / "mds")
+    assert "reshard writes it in other shards" in error(tmp_path / "mds" / "index.json")
     assert not (tmp_path / "out").exists()
     assert "Missing option '--out'" in run("convert", files / "all.csv", code=2).stderr
+
+
+CONTENTS = {
+    "x.py": b"print(1)",
+    "none": b"a",
+    "a.zip": b"PK",
+    "bad.parquet": b"PAR1",
+    "bad.arrow": b"junk",
+    "bad.json": b'{"a": ',
+    "bad.jsonl": b'{"a": 1}\n{"a": ',
+    "bad.csv": b"a,b\n1,2\n1,2,3",
+    "bad.csv.gz": b"junk",
+    "bad.jsonl.zst": b"junk",
+    "latin.csv": b"a\n\xff\n",
+    "latin.txt": b"\xff\n",
+    "empty.parquet": b"",
+    "empty.jsonl": b"",
+    "empty.csv": b"",
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_files_that_cannot_be_read_are_told_in_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(CONTENTS[name])
+    result = run("convert", tmp_path / name, "--out", tmp_path / "out", code=1)
+    assert result.stderr.startswith(f"hf-mds: {tmp_path / name}: source must be ")
+    assert result.output.count("\n") == 1
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_of_nothing_or_of_several_formats(tmp_path: Path) -> None:
+    for name in ("empty", "scripts", "mixed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "scripts/x.py").write_text("print(1)")
+    (tmp_path / "mixed/a.csv").write_text("a\n1\n")
+    (tmp_path / "mixed/b.jsonl").write_text('{"a": 1}\n')
+    for name, error in {
+        "empty": "doesn't contain any data files",
+        "scripts": "No (supported) data files found",
+        "mixed": f"files of one format, got csv, json; name the files: '{tmp_path}/mixed/*.csv'",
+    }.items():
+        result = run("convert", tmp_path / name, "--out", tmp_path / "out", code=1)
+        assert error in result.stderr
+        assert result.output.count("\n") == 1
+    run("convert", f"{tmp_path}/mixed/*.csv", "--out", tmp_path / "out")
+
+
+def test_options_are_not_taken_and_ignored(files: Path, tmp_path: Path) -> None:
+    for name, option in (("all.csv", "split"), ("all.csv", "config"), ("saved", "split"), ("dict", "config")):
+        result = run("convert", files / name, "--out", tmp_path / "out", f"--{option}", "train", code=1)
+        assert result.stderr.startswith(f"hf-mds: {option} must be left out with ")
+    for options in (["--text-column", "text"], ["--no-eos"], ["--pack", "bfd"]):
+        result = run("convert", files / "all.csv", "--out", tmp_path / "out", *options, code=2)
+        assert "must come with --tokenizer" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_hub_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:1"}
+    for name, error in {
+        "me/raw": "me/raw: the Hub must be reachable, got ConnectError: ",
+        "./raw": f"{tmp_path}/raw: source must be there, got no such file or folder; an id of",
+        "../me/raw": f"{tmp_path.parent}/me/raw: source must be there",
+    }.items():
+        begun = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "hf_mds.cli", "convert", name, "--out", "out"],
+            capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environment,
+        )  # fmt: skip
+        assert done.stderr.startswith(f"hf-mds: {error}"), done.stderr
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert time.monotonic() - begun < 15  # and not the half minute for which clients of the Hub try again
 
 
 def test_hub_ids_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,8 @@ def test_pictures_are_written_as_they_are_stored(pictures: Path, tmp_path: Path)
     for name in names - {"1.sound.wav"}:
         with Image.open(tmp_path / "look" / name) as image:
             assert image.size == ((8, 6) if name == "1.image.jpg" else (4, 2))
+    unasked = run_json("inspect", pictures, "--save-media", tmp_path / "first", "--json")["sample"]
+    assert (unasked["number"], len(list((tmp_path / "first").iterdir()))) == (0, len(unasked["files"]))
     assert f"written: {tmp_path}/look/1.old.png" in run("inspect", pictures, "--sample", 1, "--save-media",
                                                        tmp_path / "look").stdout  # fmt: skip
 

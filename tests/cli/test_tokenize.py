@@ -121,6 +121,25 @@ def test_wrong_options(files: list[Path], tmp_path: Path, options: list[str], me
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [("../missing", "which is not there; check the path"), ("file.txt", "which is a file; check the path"),
+     ("empty", "transformers says: "), ("me/none", "transformers says: ")],
+)  # fmt: skip
+def test_a_tokenizer_that_is_none(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, got: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.txt").write_text("")
+    monkeypatch.chdir(tmp_path)
+    result = run("convert", files[0], "--out", "out", "--tokenizer", name, code=1)
+    rule = "tokenizer must be a folder, or an id of the Hub, that has a tokenizer, got"
+    assert result.stderr.startswith(f"hf-mds: {rule} {name!r}")
+    assert got in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_column_that_is_none_of_text(files: list[Path], tokenizer: str, tmp_path: Path) -> None:
     for column, found in (("n", "Value"), ("text", "of which there is none")):
         options = ["--tokenizer", tokenizer, "--text-column", column]

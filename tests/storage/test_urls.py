@@ -4,7 +4,7 @@ import pytest
 
 from hf_mds.storage import redact_url, split_file_url
 from hf_mds.storage.redact import redact_text, secret_values
-from hf_mds.storage.urls import join_url
+from hf_mds.storage.urls import is_hub_id, join_url
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,24 @@ def test_secrets_of_options_are_found_and_blotted_out() -> None:
     assert set(secrets) == {"AKIA1234", "s3cr3t", "r3fresh", "Authorization", "Bearer abcd"}
     text = redact_text("AKIA1234 got s3cr3t at http://u:p@h/x?sig=abc, for public", secrets)
     assert text == "*** got *** at http://h/x?... for public"
+
+
+def test_ids_of_the_hub_are_told_from_paths() -> None:
+    ids = ("me/c4", "squad", "me/v1.5-x", "me_2/x.y")
+    paths = (
+        "./c4",
+        "../c4",
+        "~/c4",
+        "/c4",
+        "data/c4/train",
+        "c4.csv",
+        "me/",
+        "..",
+        ".",
+        "me/..",
+        "",
+        "a//b",
+        "a\n",
+        "a b",
+    )
+    assert [name for name in (*ids, *paths) if is_hub_id(name)] == list(ids)

@@ -193,8 +193,12 @@ def test_faults_are_told_line_by_line(work: Path) -> None:
     assert len(told) == 2
     assert any("did you mean streaming?" in line for line in told)
     result = CliRunner().invoke(app, ["train", str(work / "none.yml")])
-    assert result.exit_code == 1
-    assert "No such file" in result.output
+    assert result.exit_code == 2
+    told = "must be a YAML file that can be read, got: No such file or directory; check the path"
+    assert result.output == f"hf-mds: {work}/none.yml: {told}\n"
+    result = CliRunner().invoke(app, ["train", str(path), "--dry-run", "--resume"])
+    assert result.exit_code == 2
+    assert "--resume: must be left out with --dry-run" in result.output
 
 
 def test_the_page_is_true(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

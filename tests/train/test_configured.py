@@ -204,6 +204,13 @@ def test_chat_templates(data: Path, tmp_path: Path) -> None:
     plain = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
     with pytest.raises(ConfigError, match=r"datasets\[0\] .*must mark what the assistant generates"):
         load(tmp_path, entry(data, "chat")).train_dataset(make_tokenizer(plain))
+    with pytest.raises(ConfigError, match=r"must have one that is called default, got other, tools; give the one"):
+        load(tmp_path, entry(data, "chat")).train_dataset(make_tokenizer({"other": plain, "tools": plain}))
+    refusing = "{{ raise_exception('roles must alternate') }}{% generation %}{% endgeneration %}"
+    for template, error in ((refusing, "TemplateError: roles must alternate"), ("{% generation %}{%", "SyntaxError")):
+        told = rf"datasets\[0\] \(.*chat\): messages must be what the chat template .*{error}"
+        with pytest.raises(FormatError, match=told):
+            list(load(tmp_path, entry(data, "chat")).train_dataset(make_tokenizer(template)))
     with pytest.raises(ConfigError, match="needs a chat template, and the tokenizer has none"):
         load(tmp_path, entry(data, "chat")).train_dataset(make_tokenizer(None))
     with pytest.raises(ConfigError, match=r"datasets\[0\].chat_template must be .*qwen3.*, got 'qwen99'"):

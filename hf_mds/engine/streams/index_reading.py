@@ -14,12 +14,13 @@ from hf_mds.storage.cache import ShardCache
 from hf_mds.storage.faults import AccessDeniedError, MissingFileError
 from hf_mds.storage.remote import Remote
 
-__all__ = ["INDEX", "IndexFile", "read_index"]
+__all__ = ["INDEX", "IndexFile", "read_index", "readable_key"]
 
 INDEX = "index.json"
 
 _log = logging.getLogger(__name__)
 
+_PREFIX = "index-"
 _LONGEST_NAME = 200
 _MOST_NAMED = 5
 _LIMIT_SHARE = 10
@@ -95,8 +96,15 @@ def _kept_index(remote: Remote, cache: ShardCache) -> IndexFile | None:
     return None
 
 
+def readable_key(key: str) -> str:
+    """Return the key of a file in the cache as people read it: those of index files are versions, quoted."""
+    folder, _, name = key.partition("/")
+    version = unquote(name)
+    return f"{folder}/{INDEX} ({version})" if folder.startswith(_PREFIX) and version.isprintable() else key
+
+
 def _folder(remote: Remote) -> str:
-    return "index-" + hashlib.sha256(remote.describe().rstrip("/").encode()).hexdigest()[:24]
+    return _PREFIX + hashlib.sha256(remote.describe().rstrip("/").encode()).hexdigest()[:24]
 
 
 def _name(version: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from hf_mds.engine.epochs.packs import POSITIONS, join_pieces
-from hf_mds.errors import MissingExtraError
+from hf_mds.errors import MissingExtraError, StorageError
 from hf_mds.plan.packing import PackingSpec, Pieces, best_fit_packs, cut_packs
+from hf_mds.storage.hub import check_reachable
+from hf_mds.storage.urls import is_hub_id
 
 __all__ = ["load_tokenizer", "packed", "tokenized"]
 
@@ -22,18 +25,42 @@ _SHARD_ROWS = 50_000
 """Samples of a saved dataset that a process tokenizes (and packs) after the other."""
 
 
-def load_tokenizer(name: str) -> Any:
+def load_tokenizer(name: str, what: str = "tokenizer", **options: Any) -> Any:
     """Return a tokenizer of transformers by its name on the Hub, or from a folder.
+
+    Where the Hub cannot be reached, one that it was asked for before serves.
+
+    Args:
+        name: An id of the Hub, or a folder.
+        what: What to call the name in errors.
+        **options: Of `from_pretrained`.
 
     Raises:
         MissingExtraError: If transformers is not installed.
-        OSError: If there is no such tokenizer.
+        ValueError: If there is no such tokenizer; names what is accepted.
+        StorageError: If the Hub cannot be reached, and the tokenizer is not here.
     """
     try:
         import transformers
     except ImportError as error:
         raise MissingExtraError('tokenizing needs transformers; install it: pip install "hf_mds[train]"') from error
-    return transformers.AutoTokenizer.from_pretrained(name)
+    rule = f"{what} must be a folder, or an id of the Hub, that has a tokenizer, got {name!r}"
+    if not os.path.isdir(name):
+        if not is_hub_id(name):
+            raise ValueError(f"{rule}, which is {'a file' if os.path.exists(name) else 'not there'}; check the path")
+        try:
+            check_reachable(f"{what} {name!r}")
+        except StorageError as unreachable:
+            try:  # the clients would ask the Hub again and again
+                return transformers.AutoTokenizer.from_pretrained(name, **options, local_files_only=True)
+            except (OSError, ValueError):
+                raise unreachable from None
+    try:
+        return transformers.AutoTokenizer.from_pretrained(name, **options)
+    except ImportError:
+        raise
+    except Exception as error:  # of a file that is none, tokenizers raises Exception itself
+        raise ValueError(f"{rule}; transformers says: {' '.join(str(error).split())}") from error
 
 
 def tokenized(dataset: Any, tokenizer: Any, *, column: str = "text", add_eos: bool = True) -> Any:

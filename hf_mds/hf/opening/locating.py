@@ -9,7 +9,9 @@ from typing import Any
 import datasets
 
 from hf_mds.engine.streams.index_reading import INDEX
-from hf_mds.storage.urls import split_file_url
+from hf_mds.hf.opening.register import is_packaged
+from hf_mds.storage.hub import check_reachable
+from hf_mds.storage.urls import is_hub_id, split_file_url
 
 __all__ = ["find_folders", "load_other", "load_streams", "token_features"]
 
@@ -27,9 +29,11 @@ def find_folders(
         **of_hub: `name` and `revision` of a dataset on the Hub.
 
     Raises:
-        OSError: If it must be MDS, and nothing is there.
+        OSError: If nothing is there and it must be MDS, or can be no id of the Hub; or the Hub cannot be reached.
         ValueError: If there is no such split.
     """
+    if "://" not in path and not os.path.exists(path):
+        _check_id(path)
     try:
         builder = _builder(path, dict(storage_options or {}), of_hub)
     except (OSError, ValueError):
@@ -49,6 +53,16 @@ def find_folders(
     if len(files) == 1 and split == "train" and INDEX in split_file_url(next(iter(files.values()))[0]):
         return [split_file_url(next(iter(files.values()))[0])[0]]
     raise ValueError(f"{path}: split must be one of {sorted(files)}, with an {INDEX}, got {split or 'train'!r}")
+
+
+def _check_id(path: str) -> None:
+    """See that a name that is not here may be found on the Hub, for which `datasets` would look half a minute."""
+    if not is_hub_id(path):
+        raise FileNotFoundError(
+            f"{path}: a dataset must be there, or be an id of the Hub, got no such file or folder; check the path"
+        )
+    if not is_packaged(path):
+        check_reachable(path)
 
 
 def _builder(path: str, storage_options: dict[str, Any], of_hub: Mapping[str, Any]) -> Any:
