@@ -10,6 +10,7 @@
     |-- WriteError       ValueError     a value that its column cannot hold exactly
     |-- ConfigError      ValueError     a training configuration that is none
     |-- ResumeError      ValueError     a state that does not fit this dataset or world
+    |-- UnformattableError TypeError    a column that the format asked for has no place for
     `-- MissingExtraError ImportError   a package that an extra would install
 
 Wrong arguments raise ValueError or TypeError as everywhere in Python.
@@ -31,6 +32,7 @@ __all__ = [
     "ResumeError",
     "ShardFetchError",
     "StorageError",
+    "UnformattableError",
     "WriteError",
 ]
 
@@ -76,6 +78,10 @@ class ResumeError(MDSError, ValueError):
 
 class ConfigError(MDSError, ValueError):
     """A training configuration that is none: one line for each fault, with file, line and key."""
+
+
+class UnformattableError(MDSError, TypeError):
+    """A column whose values the format of `with_format` has no place for; names both. The samples are in order."""
 
 
 class MissingExtraError(MDSError, ImportError):

@@ -11,6 +11,7 @@ import json
 import math
 import pickle
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, DecimalException
@@ -21,7 +22,7 @@ import numpy as np
 
 from hf_mds.errors import FormatError
 from hf_mds.format import images
-from hf_mds.format.ndarrays import DTYPE_BY_CODE, DTYPES, MAX_DIMS, decode_array, encode_array
+from hf_mds.format.ndarrays import DTYPE_BY_CODE, DTYPES, MAX_DIMS, decode_array, decode_fixed_array, encode_array
 from hf_mds.format.reasons import reason, shown
 
 __all__ = ["DTYPE_BY_CODE", "Encoding", "encoding_names", "parse_encoding"]
@@ -43,7 +44,8 @@ class Encoding:
     size: int | None
     """Bytes that every value takes, or None where that varies."""
     encoder: Callable[[Any], bytes] = field(repr=False)
-    decoder: Callable[[bytes], Any] = field(repr=False)
+    decoder: Callable[[bytes | memoryview], Any] = field(repr=False)
+    """Copies what it keeps of the bytes, which may be a view of a file."""
     dtype: DType | None = None
     """Little-endian dtype of arrays and scalars; None for "ndarray", where each value names its own."""
     shape: tuple[int, ...] | None = None
@@ -66,10 +68,9 @@ class Encoding:
         Raises:
             FormatError: If the bytes are none of this encoding.
         """
-        raw = data if isinstance(data, bytes) else bytes(data)
-        if self.size is not None and len(raw) != self.size:
-            raise FormatError(f"a value of {self.name!r} must be {self.size} bytes, got {len(raw)}")
-        return self.decoder(raw)
+        if self.size is not None and len(data) != self.size:
+            raise FormatError(f"a value of {self.name!r} must be {self.size} bytes, got {len(data)}")
+        return self.decoder(data)
 
 
 def encoding_names() -> tuple[str, ...]:
@@ -106,9 +107,9 @@ def parse_encoding(name: str) -> Encoding:
     return _array_encoding(name, dtype, shape)
 
 
-def _decode_text(data: bytes) -> str:
+def _decode_text(data: bytes | memoryview) -> str:
     try:
-        return data.decode("utf-8")
+        return str(data, "utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(f"text must be valid UTF-8, got byte {data[error.start]:#04x} at {error.start}") from None
 
@@ -122,8 +123,8 @@ def _encode_bytes(value: Any) -> bytes:
     return bytes(value)
 
 
-def _decode_bytes(data: bytes) -> bytes:
-    return data
+def _decode_bytes(data: bytes | memoryview) -> bytes:
+    return bytes(data)  # which is itself, if it is bytes
 
 
 def _encode_str(value: Any) -> bytes:
@@ -140,6 +141,7 @@ def _encode_str(value: Any) -> bytes:
 # ---- numbers
 
 
+_INT = struct.Struct("<q")
 _LIMITS = {
     dtype.str: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in DTYPES.values() if dtype.kind in "iu"
 }
@@ -190,11 +192,12 @@ def _number(value: Any) -> int:
         raise TypeError(reason("a number", value)) from None
 
 
-def _decode_int(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
+def _decode_int(data: bytes | memoryview) -> int:
+    number: int = _INT.unpack(data)[0]
+    return number
 
 
-def _decode_scalar(data: bytes, dtype: DType) -> Any:
+def _decode_scalar(data: bytes | memoryview, dtype: DType) -> Any:
     return np.frombuffer(data, dtype)[0]
 
 
@@ -220,7 +223,7 @@ def _encode_str_decimal(value: Any) -> bytes:
     return str(value).encode()
 
 
-def _decode_number(data: bytes, parse: Callable[[str], Any]) -> Any:
+def _decode_number(data: bytes | memoryview, parse: Callable[[str], Any]) -> Any:
     text = _decode_text(data)
     try:
         return parse(text)
@@ -259,11 +262,11 @@ def _check_keys(value: Any) -> None:
             _check_keys(item)
 
 
-def _decode_json(data: bytes) -> Any:
+def _decode_json(data: bytes | memoryview) -> Any:
     try:
         return json.loads(_decode_text(data))
     except (json.JSONDecodeError, RecursionError, ValueError) as error:
-        raise FormatError(f"text must be valid JSON, got {data[:60]!r} ({error})") from None
+        raise FormatError(f"text must be valid JSON, got {bytes(data[:60])!r} ({error})") from None
 
 
 def _encode_pickle(value: Any) -> bytes:
@@ -273,7 +276,7 @@ def _encode_pickle(value: Any) -> bytes:
         raise TypeError(f"must be what pickle can store: {error}") from error
 
 
-def _decode_pickle(data: bytes) -> Any:
+def _decode_pickle(data: bytes | memoryview) -> Any:
     try:
         return pickle.loads(data)
     except Exception as error:
@@ -287,9 +290,10 @@ _ARTICLES: dict[Callable[[str], Any], str] = {int: "an integer", float: "a float
 
 
 def _array_encoding(name: str, dtype: DType | None, shape: tuple[int, ...] | None) -> Encoding:
-    size = None if dtype is None or shape is None else math.prod(shape) * dtype.itemsize
     encode = partial(encode_array, dtype=dtype, shape=shape)
-    decode = partial(decode_array, dtype=dtype, shape=shape)
+    if dtype is None or shape is None:
+        return Encoding(name, "array", None, encode, partial(decode_array, dtype=dtype, shape=shape), dtype, shape)
+    size, decode = math.prod(shape) * dtype.itemsize, partial(decode_fixed_array, dtype=dtype, shape=shape)
     return Encoding(name, "array", size, encode, decode, dtype, shape)
 
 
@@ -300,7 +304,11 @@ def _scalar_encoding(dtype: DType) -> Encoding:
 
 def _image_encoding(name: str, kind: Kind) -> Encoding:
     encode, decode = images.CODECS[name]
-    return Encoding(name, kind, None, encode, decode)
+    return Encoding(name, kind, None, encode, partial(_decode_image, decode=decode))
+
+
+def _decode_image(data: bytes | memoryview, decode: Callable[[bytes], Any]) -> Any:
+    return decode(bytes(data))
 
 
 def _number_encoding(name: str, encode: Callable[[Any], bytes], parse: Callable[[str], Any]) -> Encoding:

@@ -164,6 +164,7 @@ class LineShard:
         self.num_samples = info.samples
         self.nbytes = num_bytes
         self.offsets = offsets  # (num_samples + 1,), into the data
+        self.largest = int(np.diff(offsets).max(initial=0))  # bytes of a line
         self._data = data
 
     def __repr__(self) -> str:

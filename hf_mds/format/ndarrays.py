@@ -10,7 +10,7 @@ import numpy as np
 from hf_mds.errors import FormatError
 from hf_mds.format.reasons import reason
 
-__all__ = ["DTYPES", "DTYPE_BY_CODE", "MAX_DIMS", "decode_array", "encode_array"]
+__all__ = ["DTYPES", "DTYPE_BY_CODE", "MAX_DIMS", "decode_array", "decode_fixed_array", "encode_array"]
 
 DType = np.dtype[Any]
 
@@ -80,7 +80,7 @@ def _encode_shape(shape: tuple[int, ...]) -> bytes:
     return bytes([len(shape) << 2 | code]) + np.array(shape, _DIM_DTYPES[code]).tobytes()
 
 
-def _decode_shape(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
+def _decode_shape(data: bytes | memoryview, start: int) -> tuple[tuple[int, ...], int]:
     """Return the shape that begins at `start`, and where it ends."""
     if start >= len(data):
         raise FormatError(f"an array must have a shape, got {len(data)} bytes in all")
@@ -91,7 +91,7 @@ def _decode_shape(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
     return tuple(np.frombuffer(data, dtype, ndim, start + 1).tolist()), end
 
 
-def decode_array(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
+def decode_array(data: bytes | memoryview, dtype: DType | None, shape: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
     """Return a writable array of the bytes that `encode_array` gives.
 
     Raises:
@@ -101,7 +101,7 @@ def decode_array(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None
     if dtype is None:
         dtype = DTYPE_BY_CODE.get(data[0]) if data else None
         if dtype is None:
-            raise FormatError(f"an array's first byte must be a dtype's code, got {data[:1]!r}")
+            raise FormatError(f"an array's first byte must be a dtype's code, got {bytes(data[:1])!r}")
         start = 1
     if shape is None:
         shape, start = _decode_shape(data, start)
@@ -112,6 +112,21 @@ def decode_array(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None
     except ValueError as error:  # more dimensions than this NumPy knows, or an empty array of a huge shape
         raise FormatError(f"an array's shape must be one that NumPy can make, got {shape} ({error})") from None
     return array
+
+
+def decode_fixed_array(data: bytes | memoryview, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return a writable array of bytes that hold its values alone, as many as it has.
+
+    Raises:
+        FormatError: If NumPy cannot make an array of so many dimensions.
+    """
+    array = np.frombuffer(bytearray(data), dtype)  # a quarter cheaper than a copy by NumPy
+    if len(shape) == 1:
+        return array
+    try:
+        return array.reshape(shape)
+    except ValueError as error:
+        raise FormatError(f"an array's shape must be one that NumPy can make, got {shape} ({error})") from None
 
 
 def _decode_array_checked(data: bytes, dtype: DType | None, shape: tuple[int, ...] | None) -> None:

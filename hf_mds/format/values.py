@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +12,13 @@ from hf_mds.errors import FormatError
 from hf_mds.format.arrays import split_arrays
 from hf_mds.format.encodings import Encoding, parse_encoding
 from hf_mds.format.nulls import check_mask, is_null
-from hf_mds.format.view import Shard, sample_error, split_sample
+from hf_mds.format.view import Shard, sample_error
 
 if TYPE_CHECKING:
     from hf_mds.format.gather import AnyShard
     from hf_mds.format.layout import Layout
 
-__all__ = ["column_values", "decode_sample", "require_safe", "to_pylist"]
+__all__ = ["SampleDecoder", "column_values", "require_safe", "to_pylist"]
 
 NameRow = Callable[[int], str]
 
@@ -95,50 +94,80 @@ def column_values(
     return _decode_each(column, parsed, named)
 
 
-def decode_sample(
-    shard: AnyShard, row: int, columns: Sequence[str], *, allow_unsafe_types: bool = False
-) -> dict[str, Any]:
-    """Return one sample as a dict of native values, None for nulls: the short way to a single one, without Arrow.
+class SampleDecoder:
+    """Makes dicts of native values, None for nulls, of single samples: the short way, without Arrow."""
 
-    Raises:
-        IndexError: If there is no such row.
-        ValueError: If there is no such column, or it is of "pkl" and that is not allowed.
-        FormatError: If the sample or a value is not as the format asks; names file, sample and column.
-    """
-    if not isinstance(shard, Shard):
-        found = shard.columns(np.array([row], np.int64), columns)
-        return {name: found[name][0] for name in columns}
-    layout, data = shard.layout, shard.sample_bytes(row)
-    spans = split_sample(layout, data)
-    if spans is None:
-        raise sample_error(shard, row)
-    mask = None
-    if layout.mask is not None:
-        mask = data[slice(*spans[layout.mask])]
-        check_mask(np.frombuffer(mask[-1:], np.uint8), layout.num_values, lambda _: f"{shard.where}: sample {row}")
-    sample: dict[str, Any] = {}
-    name = ""
-    try:
-        for name, index, encoding in _chosen(layout, tuple(columns), allow_unsafe_types):
-            if mask is not None and is_null(mask, layout.bit_of(index)):
-                sample[name] = None
-                continue
-            begin, end = spans[index]
-            sample[name] = encoding.decoder(data[begin:end].tobytes())  # of the encoding's size: so the spans are
-    except FormatError as error:
-        raise FormatError(f"{shard.where}: sample {row}: column {name!r}: {error}; the file is damaged") from error
-    return sample
+    __slots__ = ("_allow_unsafe_types", "_chosen", "_columns", "_layout")
+
+    def __init__(self, columns: Sequence[str], *, allow_unsafe_types: bool = False) -> None:
+        """Decode some columns, in this order; `allow_unsafe_types` as in `to_pylist`."""
+        self._columns = tuple(columns)
+        self._allow_unsafe_types = allow_unsafe_types
+        self._layout: Layout | None = None  # that of the last shard, nearly always that of the next
+        self._chosen: list[_Chosen] = []
+
+    def decode(self, shard: AnyShard, row: int) -> dict[str, Any]:
+        """Return a sample.
+
+        Raises:
+            IndexError: If there is no such row.
+            ValueError: If there is no such column, or it is of "pkl" and that is not allowed.
+            FormatError: If the sample or a value is not as the format asks; names file, sample and column.
+        """
+        if not isinstance(shard, Shard):
+            found = shard.columns(np.array([row], np.int64), self._columns)
+            return {name: found[name][0] for name in self._columns}
+        layout, view = shard.layout, shard.view
+        if layout is not self._layout:
+            self._chosen, self._layout = self._choose(layout), layout
+        begin, end = shard.sample_span(row)
+        heads = layout.head.unpack_from(view, begin)  # the sizes of the columns whose size varies
+        if begin + layout.min_bytes + sum(heads) != end:
+            raise sample_error(shard, row)
+        mask = None if layout.mask is None else _mask_of(shard, row, begin, heads)
+        sample: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, place, before, varying, size, decode in self._chosen:
+                if mask is not None and is_null(mask, layout.bit_of(place)):
+                    sample[name] = None
+                    continue
+                start = begin + before + (sum(heads[:varying]) if varying else 0)
+                sample[name] = decode(view[start : start + (heads[varying] if size is None else size)])
+        except FormatError as error:
+            raise FormatError(f"{shard.where}: sample {row}: column {name!r}: {error}; the file is damaged") from error
+        return sample
+
+    def _choose(self, layout: Layout) -> list[_Chosen]:
+        chosen = []
+        for name in self._columns:
+            index = layout.index_of(name)
+            encoding = layout.encodings[index]
+            require_safe(name, encoding, allow_unsafe_types=self._allow_unsafe_types)
+            place = layout.fixed_before[index], layout.varying_before[index]
+            chosen.append(_Chosen(name, index, *place, encoding.size, encoding.decoder))
+        return chosen
 
 
-@lru_cache(maxsize=1024)
-def _chosen(layout: Layout, columns: tuple[str, ...], allow_unsafe_types: bool) -> list[tuple[str, int, Encoding]]:
-    """Return name, position and encoding of columns that may be read."""
-    chosen = []
-    for name in columns:
-        index = layout.index_of(name)
-        require_safe(name, layout.encodings[index], allow_unsafe_types=allow_unsafe_types)
-        chosen.append((name, index, layout.encodings[index]))
-    return chosen
+class _Chosen(NamedTuple):
+    """A column to read, and where it lies in a sample; see `Layout`."""
+
+    name: str
+    place: int
+    fixed_before: int
+    varying_before: int
+    size: int | None
+    decoder: Callable[[memoryview], Any]
+
+
+def _mask_of(shard: Shard, row: int, begin: int, heads: Sequence[int]) -> memoryview:
+    """Return the mask of the nulls of a sample that begins somewhere, of a shard that has one."""
+    layout = shard.layout
+    assert layout.mask is not None
+    start = begin + layout.fixed_before[layout.mask] + sum(heads[: layout.varying_before[layout.mask]])
+    mask = shard.view[start : start + (layout.sizes[layout.mask] or 0)]
+    check_mask(np.frombuffer(mask[-1:], np.uint8), layout.num_values, lambda _: f"{shard.where}: sample {row}")
+    return mask
 
 
 def require_safe(name: str, encoding: Encoding, *, allow_unsafe_types: bool) -> None:

@@ -38,6 +38,7 @@ Bytes = bytes | bytearray | memoryview | mmap.mmap
 
 _CONFIG_CACHE_BYTES = 1 << 16
 
+_SPAN = struct.Struct("<2I")  # two neighbours of the offset table
 _PAIR = np.dtype("<u8")  # two neighbours of the offset table, read as one
 _WORD = np.dtype("<u4")
 
@@ -72,16 +73,21 @@ class Shard:
     taken from it without a copy, lives.
     """
 
-    __slots__ = ("address", "buffers", "data", "facts", "info", "layout", "nbytes", "num_samples", "offsets", "where")
+    __slots__ = (
+        "address", "buffers", "data", "facts", "info", "largest", "layout", "nbytes", "num_samples", "offsets", "view",
+        "where",
+    )  # fmt: skip
 
     def __init__(self, info: ShardInfo, data: NDArray[np.uint8], layout: Layout, *, where: str) -> None:
         self.info = info
         self.where = where
         self.layout = layout
         self.data = data  # (nbytes,), read-only
+        self.view = data.data  # the same, of which a slice or a single number is cheaper
         self.nbytes = len(data)
         self.num_samples = info.samples
         self.offsets: NDArray[np.uint32] = np.frombuffer(data, _WORD, info.samples + 1, offset=4)
+        self.largest = int(np.diff(self.offsets).max(initial=0))  # bytes of a sample, where the offsets are right
         self.address = address_of(data)
         # As bytes, since those of many shards are cheap to join.
         self.facts = struct.pack("=4q", self.address, self.nbytes, self.num_samples, layout.min_bytes)
@@ -93,19 +99,24 @@ class Shard:
     def __repr__(self) -> str:
         return f"<Shard {self.where}: {self.num_samples} samples, {self.nbytes} bytes>"
 
-    def sample_bytes(self, row: int) -> memoryview:
-        """Return the stored bytes of one sample, without a copy.
+    def sample_span(self, row: int) -> tuple[int, int]:
+        """Return where one sample begins and ends in the file.
 
         Raises:
             IndexError: If there is no such row.
-            FormatError: If the sample does not lie within the file.
+            FormatError: If the sample does not lie within the file, or is too short for its columns.
         """
         if not 0 <= row < self.num_samples:
             raise IndexError(f"{self.where}: row must be 0 to {self.num_samples - 1}, got {row}")
-        begin, end = self.offsets[row : row + 2].tolist()
+        begin, end = _SPAN.unpack_from(self.view, 4 + 4 * row)
         if not begin + self.layout.min_bytes <= end <= self.nbytes:
             raise sample_error(self, row)
-        return self.data.data[begin:end]
+        return begin, end
+
+    def sample_bytes(self, row: int) -> memoryview:
+        """Return the stored bytes of one sample, without a copy; errors as of `sample_span`."""
+        begin, end = self.sample_span(row)
+        return self.view[begin:end]
 
     def value_spans(self, row: int) -> list[tuple[int, int]]:
         """Return (begin, end) of every column's value within `sample_bytes(row)`, in column order.

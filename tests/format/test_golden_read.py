@@ -16,7 +16,7 @@ import pytest
 from hf_mds.format.compression import decompress_file
 from hf_mds.format.gather import gather, name_row
 from hf_mds.format.index import FileInfo, Index, ShardInfo
-from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.format.values import SampleDecoder, to_pylist
 from hf_mds.format.view import open_shard
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mds"
@@ -102,7 +102,7 @@ def test_reads_to_the_samples_given_to_the_reference(folder: Path) -> None:
     got = to_pylist(batch, encodings, name_row=name_row(shards, ids[order], rows[order]))
     for sample_id, sample in zip(order.tolist(), got, strict=True):
         assert sorted(sample) == sorted(expected[sample_id])
-        one = decode_sample(shards[ids[sample_id]], int(rows[sample_id]), names)
+        one = SampleDecoder(names).decode(shards[ids[sample_id]], int(rows[sample_id]))
         for name, value in expected[sample_id].items():
             assert_same(sample[name], untagged(value))
             assert_same(one[name], untagged(value))

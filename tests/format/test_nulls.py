@@ -13,7 +13,7 @@ from hf_mds.format.encodings import encoding_names, parse_encoding
 from hf_mds.format.gather import arrow_schema, gather
 from hf_mds.format.index import Index
 from hf_mds.format.nulls import NULLS, mask_encoding, stand_in
-from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.format.values import SampleDecoder, to_pylist
 
 COLUMNS = {"Z": "int", "a": "str", "b": "ndarray:uint8:20", NULLS: "ndarray:uint8:1"}
 
@@ -39,7 +39,7 @@ def test_bits_are_those_of_the_other_columns_by_name(maker: Any) -> None:
         "b": [False, False, False, True, True],
     }
     for row, one in enumerate(to_pylist(batch, COLUMNS)):
-        alone = decode_sample(shard, row, ["b", "a", "Z"])
+        alone = SampleDecoder(["b", "a", "Z"]).decode(shard, row)
         for name in nulls:
             assert (one[name] is None) == (alone[name] is None) == nulls[name][row]
 
@@ -48,7 +48,7 @@ def test_the_mask_is_no_column(maker: Any) -> None:
     shard = maker.open(COLUMNS, [sample(0)])
     assert arrow_schema(shard.info).names == ["Z", "a", "b"]
     assert shard.info.columns == {"Z": "int", "a": "str", "b": "ndarray:uint8:20"}
-    for read in (lambda names: decode_sample(shard, 0, names), lambda names: arrow_schema(shard.info, names)):
+    for read in (lambda names: SampleDecoder(names).decode(shard, 0), lambda names: arrow_schema(shard.info, names)):
         with pytest.raises(ValueError, match=r"columns must be among \['Z', 'a', 'b'\], got '__nulls__'"):
             read([NULLS])
 
@@ -82,7 +82,7 @@ def test_bits_of_columns_that_are_not_there(maker: Any, row: int) -> None:
     with pytest.raises(FormatError, match=where):
         everything(shard)
     with pytest.raises(FormatError, match=where):
-        decode_sample(shard, row, ["Z"])
+        SampleDecoder(["Z"]).decode(shard, row)
 
 
 @pytest.mark.parametrize("encoding", ["ndarray:uint8:2", "ndarray:uint8", "str", "uint8", "ndarray:int8:1"])

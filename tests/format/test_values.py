@@ -12,7 +12,7 @@ from hf_mds.errors import FormatError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import gather, name_row
 from hf_mds.format.index import Index
-from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.format.values import SampleDecoder, to_pylist
 from hf_mds.format.view import open_shard
 
 ALL = np.zeros(2, np.int64), np.arange(2)
@@ -42,7 +42,7 @@ def test_native_values_and_their_kinds(maker: Any) -> None:
         for name, (_, both) in values.items():
             assert type(sample[name]) is type(both[row])
             assert sample[name] == both[row]
-        assert sample == decode_sample(shard, row, list(columns))
+        assert sample == SampleDecoder(list(columns)).decode(shard, row)
 
 
 def test_arrays_are_writable_and_keep_no_batch_alive(maker: Any) -> None:
@@ -55,7 +55,7 @@ def test_arrays_are_writable_and_keep_no_batch_alive(maker: Any) -> None:
         first[name][0, 0] = 100
         assert second[name][0, 0] == 1
         assert first[name].base is None or first[name].base.nbytes == array.nbytes
-        np.testing.assert_array_equal(decode_sample(shard, 0, [name])[name], array, strict=True)
+        np.testing.assert_array_equal(SampleDecoder([name]).decode(shard, 0)[name], array, strict=True)
 
 
 class _Trap:
@@ -72,12 +72,12 @@ def test_pickles_are_read_only_when_allowed(maker: Any) -> None:
     with pytest.raises(ValueError, match=r"column 'trap': encoding must be one that runs no code .* got 'pkl'"):
         to_pylist(batch, columns)
     with pytest.raises(ValueError, match="allow_unsafe_types=True"):
-        decode_sample(shard, 0, ["trap"])
+        SampleDecoder(["trap"]).decode(shard, 0)
     assert not _Trap.fired
-    assert decode_sample(shard, 0, ["n"]) == {"n": 0}
+    assert SampleDecoder(["n"]).decode(shard, 0) == {"n": 0}
     to_pylist(batch, columns, allow_unsafe_types=True)
     assert _Trap.fired
-    assert decode_sample(shard, 0, ["trap"], allow_unsafe_types=True) == {"trap": None}
+    assert SampleDecoder(["trap"], allow_unsafe_types=True).decode(shard, 0) == {"trap": None}
 
 
 JPEG_LIST = parse_encoding("list[png]")
@@ -108,8 +108,8 @@ def test_a_value_that_is_none_of_its_encoding_names_file_sample_and_column(maker
     with pytest.raises(FormatError, match=where):
         to_pylist(gather(shards, *rows, ["x"]), {"x": encoding}, name_row=name_row(shards, *rows))
     with pytest.raises(FormatError, match=where):
-        decode_sample(shards[0], 3, ["x"])
-    assert decode_sample(shards[0], 3, ["n"]) == {"n": 0}
+        SampleDecoder(["x"]).decode(shards[0], 3)
+    assert SampleDecoder(["n"]).decode(shards[0], 3) == {"n": 0}
 
 
 def test_lines_beside_mds(maker: Any) -> None:
@@ -130,7 +130,7 @@ def test_lines_beside_mds(maker: Any) -> None:
     assert to_pylist(batch, {"n": "int", "text": "str"}) == expected
     floats = gather(lines, np.array([0, 1]), np.array([1, 0]), ["f"])
     assert to_pylist(floats, {"f": "float"}) == [{"f": 1.0}, {"f": 0.5}]
-    assert decode_sample(lines[0], 1, ["f", "text"]) == {"f": 1.0, "text": "two"}
+    assert SampleDecoder(["f", "text"]).decode(lines[0], 1) == {"f": 1.0, "text": "two"}
     with pytest.raises(IndexError):
         gather(lines, np.array([0]), np.array([-1]), ["f"])
     with pytest.raises(ValueError, match="columns must be among"):

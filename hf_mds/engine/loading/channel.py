@@ -1,4 +1,4 @@
-"""A file without a name through which one process hands buffers to another: one copy in, one copy out.
+"""A file without a name through which one process hands buffers to another: one copy in, one copy out or none.
 
 The memory is used again and again, so that handing over costs no system call, no page of new memory and no file
 descriptor per message; and as the file has no name, nothing is left of it whoever is killed. It lies in the memory of
@@ -79,7 +79,7 @@ class Channel:
         memory = self._memory(start + num_bytes)
         assert memory is not None  # it was written
         message: Any = np.frombuffer(memory, np.uint8, num_bytes, start)
-        weakref.finalize(message, memory.__setitem__, start, _FREE).atexit = False
+        weakref.finalize(message, _release, memory, start, os.getpid()).atexit = False
         view, at, buffers = memoryview(message), _ALIGN, []
         for size in sizes:
             buffers.append(view[at : at + size])
@@ -111,6 +111,12 @@ class Channel:
                     return None
             self._map = mmap.mmap(self._descriptor, size)  # views of the old one keep that one
         return self._map
+
+
+def _release(memory: mmap.mmap, start: int, pid: int) -> None:
+    """Say that a message is gone; a child that was forked meanwhile has no say in that."""
+    if os.getpid() == pid:
+        memory[start] = _FREE
 
 
 def _aligned(num_bytes: int) -> int:

@@ -84,8 +84,8 @@ class CollatedBatches(IterableDataset[Any]):
             return map(self._collate_fn, self._dataset)
         if self._finish is not None:
             return self._dataset.tables(self._batch_size, self._drop_last)  # type: ignore[no-any-return]
-        lists = self._dataset.row_lists(self._batch_size, self._drop_last)
-        return map(self._collate_fn, self._lists(self._batch_size) if lists is None else lists)
+        batches = self._dataset.row_batches(self._collate_fn, self._batch_size, self._drop_last)
+        return map(self._collate_fn, self._lists(self._batch_size)) if batches is None else batches
 
     @property
     def has_finish(self) -> bool:

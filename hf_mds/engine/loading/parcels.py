@@ -2,8 +2,8 @@
 
 torch sends every batch by itself, and every tensor through a shared file of its own whose descriptor travels over a
 socket: some 100 microseconds a batch, and as much a tensor. Here tensors and arrays leave the pickle as plain memory,
-which goes through a `Channel` with it; the receiver has one copy of each, its own and writable. What is no dense tensor
-of the CPU that owns all of its memory goes the way that torch knows for it.
+which goes through a `Channel` with it; the receiver has each for its own, writable: a copy, or, of what is large, the
+channel's memory itself. What is no dense tensor of the CPU that owns all of its memory goes the way that torch knows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import pickle
+import sys
 import weakref
 from collections.abc import Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -30,6 +31,12 @@ _INLINE_BYTES = 1 << 14
 
 _LEFT_OUT_BYTES = 1 << 10
 """Smaller arrays stay in the pickle."""
+
+_LENT_BYTES = 1 << 20
+"""What is as large as this is not copied out of the channel, which gets its memory back once it is gone ..."""
+
+_MOST_LENT_BYTES = 1 << 28
+"""... unless it lies behind this place: a loop that keeps its batches shall have them in memory of their own."""
 
 _POSTS: weakref.WeakValueDictionary[tuple[int, int], Post] = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
@@ -56,8 +63,8 @@ class Post:
 
         Args:
             num_workers: How many there are.
-            lends: Whether the batches that come out lie in the channel itself, which has no room for others before they
-                are gone; else they have memory of their own, and may be kept.
+            lends: Whether all that comes out lies in the channel itself, which has no room for others before it is
+                gone; else only what is large does, and not more of it than a loop has in its hands at a time.
         """
         self.lends = lends
         self.channels = [Channel() for _ in range(num_workers)]
@@ -92,8 +99,10 @@ class _Letter:
 def _fetched(
     address: tuple[int, int], lends: bool, start: int, sizes: Sequence[int], facts: tuple[int, bool, float, int]
 ) -> Parcel:
-    buffers = _POSTS[address].channels[facts[0]].read(start, sizes)
-    return _opened(buffers if lends else [buffers[0], *map(bytearray, buffers[1:])], facts)
+    pickled, *buffers = _POSTS[address].channels[facts[0]].read(start, sizes)
+    least = _LENT_BYTES if start + sum(sizes) <= _MOST_LENT_BYTES else sys.maxsize
+    kept = (buffer if lends or buffer.nbytes >= least else bytearray(buffer) for buffer in buffers)
+    return _opened([pickled, *kept], facts)
 
 
 def _opened(buffers: Sequence[bytearray | memoryview], facts: tuple[int, bool, float, int]) -> Parcel:

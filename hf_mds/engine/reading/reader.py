@@ -23,10 +23,10 @@ from hf_mds.engine.reading.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
 from hf_mds.engine.reading.window import IdStream, Stretch, Window
 from hf_mds.engine.streams.columns import columns_of, with_stream_column
 from hf_mds.engine.streams.stream import OpenStream
-from hf_mds.errors import FormatError, MDSError, MissingExtraError
+from hf_mds.errors import FormatError, MDSError, MissingExtraError, UnformattableError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type, gather, row_bytes
-from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.format.values import SampleDecoder, to_pylist
 from hf_mds.lazy import cached_property
 
 __all__ = ["ReadOptions", "Reader"]
@@ -97,6 +97,7 @@ class Reader:
         counts = [stream.samples_per_shard for stream in self.streams]
         self._ends = np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]), dtype=np.int64)
         self._shelf = Shelf(self.streams, self.options.num_threads)
+        self._decoder = SampleDecoder(self._names, allow_unsafe_types=self.options.allow_unsafe_types)
         self._asked = np.zeros(len(self._ends), np.int64)  # samples of each shard that `take` was asked for
 
     @property
@@ -130,11 +131,15 @@ class Reader:
     def take_one(self, sample_id: int) -> dict[str, Any]:
         """Return one sample, as `take` does; cheaply, where its shard is open."""
         shard_id = bisect_right(self._ends_in_turn, sample_id)
-        shard = self._shelf.peek(shard_id)
-        if shard is None or not self._is_uniform or len(self._names) < len(self.encodings) or self._holds_out:
+        shard = self._shelf.peek(shard_id) if self._decodes_one else None
+        if shard is None:
             return self.take(np.array([sample_id]))[0]
-        row = sample_id - self._ends_in_turn[shard_id] + shard.num_samples
-        return decode_sample(shard, row, self._names, allow_unsafe_types=self.options.allow_unsafe_types)
+        return self._decoder.decode(shard, sample_id - self._ends_in_turn[shard_id] + shard.num_samples)
+
+    @cached_property
+    def _decodes_one(self) -> bool:
+        """Whether a sample is what its row of its shard says, and nothing else."""
+        return self._is_uniform and len(self._names) == len(self.encodings) and not self._holds_out
 
     @cached_property
     def _ends_in_turn(self) -> list[int]:
@@ -179,7 +184,8 @@ class Reader:
         """
         ahead = predownload if self.options.predownload is None else self.options.predownload
         prefetch = Prefetch(self._shelf, self.options.num_threads)
-        num_rows = min(_FIRST_ROWS, self.options.batch_rows)
+        batch_rows = self.options.batch_rows
+        num_rows = min(_FIRST_ROWS, batch_rows)
         first = self._ranged_at_first(ids[:num_rows], num_sharing)
         rest = self._ranged(ids, num_sharing) if expected is None else self._ranged_of(expected)
         window = Window(
@@ -188,7 +194,8 @@ class Reader:
         try:
             while True:
                 prefetch.add(window.look(num_rows + ahead))
-                stretch = window.stretch(num_rows)
+                # up to a multiple of batch_rows, where batches of the caller's are likely to end as well
+                stretch = window.stretch(min(num_rows, batch_rows - window.position % batch_rows))
                 if not len(stretch):
                     return
                 try:
@@ -203,7 +210,7 @@ class Reader:
                     converted = self._in_place_of(int(ids[window.position]), stand_in or convert, error)
                 yield converted
                 window.position += len(stretch)
-                num_rows = min(max(num_rows, 2 * len(stretch)), self.options.batch_rows)
+                num_rows = min(max(num_rows, 2 * len(stretch)), batch_rows)
         finally:
             prefetch.close()
             self._shelf.drop_parts()
@@ -279,7 +286,7 @@ class Reader:
             return stretch
         shards = self._shelf.get(stretch.needed)
         limit = self.options.batch_bytes
-        if sum(shard.nbytes for shard in shards.values()) <= limit:
+        if len(stretch) * max(shard.largest for shard in shards.values()) <= limit:  # as nearly always
             return stretch
         ends = np.cumsum(row_bytes(shards, stretch.shard_ids, stretch.rows))
         return stretch.head(max(1, int(np.searchsorted(ends, limit, side="right"))))
@@ -292,6 +299,8 @@ class Reader:
             raise
         except ImportError as error:  # the data is not to blame: no sample could be read, and none may be skipped
             raise MissingExtraError(f"{self._name(stretch, 0)}: {_missing_package(error)}") from error
+        except UnformattableError as error:  # nor is it here
+            raise UnformattableError(f"{self._name(stretch, 0)}: {error}") from error
         except Exception as error:
             reason = str(error) if isinstance(error, MDSError) else f"{type(error).__name__}: {error}"
             raise FormatError(f"{self._name(stretch, 0)}: {reason}") from error

@@ -76,6 +76,8 @@ class Samples(Sequence[dict[str, Any]]):
             TypeError: If the index is neither.
             MDSError: Whatever keeps a sample from being read.
         """
+        if type(index) is int and 0 <= index < self._count:  # as nearly always
+            return self._own_reader().take_one(index)
         if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
             number, count = int(index), self._count
             if not -count <= number < count:

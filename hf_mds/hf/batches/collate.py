@@ -10,13 +10,23 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets.formatting import NumpyFormatter, PythonFormatter, TorchFormatter
-from torch import as_tensor, from_numpy
+from torch import Tensor, as_tensor, from_numpy
 from torch.utils.data import default_collate
 
+from hf_mds.hf.batches.pictures import is_decoded, stacked
 from hf_mds.hf.batches.plain import decoder_of, examples_of
-from hf_mds.hf.batches.rows import extracted, formatted, has_fixed_shape, has_nulls, is_number, rows_of, texts_of
+from hf_mds.hf.batches.rows import (
+    extracted,
+    formatted,
+    has_fixed_shape,
+    has_nulls,
+    is_number,
+    one_formatted,
+    rows_of,
+    texts_of,
+)
 
-__all__ = ["table_collation"]
+__all__ = ["picture_collation", "table_collation"]
 
 
 def table_collation(collate_fn: Any, formatter: Any, features: datasets.Features) -> Callable[[pa.Table], Any] | None:
@@ -34,6 +44,48 @@ def table_collation(collate_fn: Any, formatter: Any, features: datasets.Features
     if collate_fn is list and type(formatter) is PythonFormatter:
         return partial(examples_of, decode=None)
     return None
+
+
+def picture_collation(
+    collate_fn: Any, formatter: Any, features: datasets.Features
+) -> tuple[Callable[[pa.Table], list[Any]], Callable[[list[Any]], Any]] | None:
+    """Return what makes rows of a table, pictures as Pillow's, and what makes of these what a collate function makes.
+
+    None where there are no pictures, or the collate function needs formatted ones.
+
+    Args:
+        collate_fn: Of a DataLoader.
+        formatter: Of `datasets`.
+        features: Of the tables.
+    """
+    names = [name for name, feature in features.items() if is_decoded(feature)]
+    if collate_fn is not default_collate or type(formatter) is not TorchFormatter or not names:
+        return None
+    return (
+        lambda table: list(rows_of(table, formatter, features, keeps_pictures=True)),
+        partial(_collate_pictures, names=names, formatter=formatter),
+    )
+
+
+def _collate_pictures(rows: list[Any], names: list[str], formatter: Any) -> dict[str, Any]:
+    """Return what default_collate makes of rows once the pictures that are still Pillow's are formatted."""
+    batches: dict[str, Any] = {}
+    for name in names:
+        images = [row[name] for row in rows]
+        batch = None if formatter.torch_tensor_kwargs else stacked(images)
+        if batch is None:  # of several sizes, or null: torch says what is wrong with them
+            batches[name] = default_collate([_formatted(image, formatter) for image in images])
+        else:
+            batches[name] = from_numpy(batch)
+    rest = [name for name in rows[0] if name not in batches]
+    others = default_collate([{name: row[name] for name in rest} for row in rows]) if rest else {}
+    return {name: batches[name] if name in batches else others[name] for name in rows[0]}
+
+
+def _formatted(image: Any, formatter: Any) -> Any:
+    if image is None or isinstance(image, Tensor):  # as rows with a null are already
+        return image
+    return one_formatted(image, formatter)
 
 
 def _collate(table: pa.Table, formatter: Any, features: datasets.Features) -> dict[str, Any]:

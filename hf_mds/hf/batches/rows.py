@@ -1,7 +1,7 @@
 """Formatted rows of a table, column by column where that gives exactly what `datasets` gives row by row.
 
-Its formatters work on tables of one row, some 50 microseconds a column, and more for large arrays. Numbers, arrays and
-text need not go that way; all else does.
+Its formatters work on tables of one row, some 50 microseconds a column, and more for large arrays. Numbers, arrays,
+text and pictures need not go that way; all else does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from datasets.formatting import NumpyFormatter, TorchFormatter
 
+from hf_mds.hf.batches.pictures import decoded, is_decoded
 from hf_mds.hf.batches.plain import has_pictures
 from hf_mds.hf.batches.threads import mapped
 
@@ -24,6 +25,7 @@ __all__ = [
     "has_fixed_shape",
     "has_nulls",
     "is_number",
+    "one_formatted",
     "rows_of",
     "texts_of",
 ]
@@ -31,18 +33,28 @@ __all__ = [
 _ARRAYS = (datasets.Array2D, datasets.Array3D, datasets.Array4D, datasets.Array5D)
 
 
-def rows_of(table: pa.Table, formatter: Any, features: datasets.Features) -> Iterator[Any]:
+def rows_of(
+    table: pa.Table, formatter: Any, features: datasets.Features, *, keeps_pictures: bool = False
+) -> Iterator[Any]:
     """Yield the rows of a table as `formatter.format_row` gives them.
 
     Args:
         table: Of the features.
         formatter: Of `datasets`.
         features: Of the table's columns.
+        keeps_pictures: Whether pictures stay those of Pillow, where the formatter makes arrays or tensors of them.
     """
     whole: dict[str, Sequence[Any]] = {}
     if type(formatter) in (NumpyFormatter, TorchFormatter):
         for name in table.column_names:
-            values = _rows_of_column(table.column(name), formatter, features[name])
+            column, feature = table.column(name), features[name]
+            if has_nulls(column):
+                continue
+            if is_decoded(feature):
+                images = decoded(column, feature)
+                whole[name] = images if keeps_pictures else [one_formatted(image, formatter) for image in images]
+                continue
+            values = _rows_of_column(column, formatter, feature)
             if values is not None:
                 whole[name] = values
     rest = table.drop_columns(list(whole))
@@ -75,9 +87,7 @@ def format_batch(table: pa.Table, formatter: Any, features: datasets.Features) -
 
 
 def _rows_of_column(column: pa.ChunkedArray, formatter: Any, feature: Any) -> Sequence[Any] | None:
-    """Return a column's values, formatted; None if the rows must be formatted one by one."""
-    if has_nulls(column):
-        return None
+    """Return the values of a column without nulls, formatted; None if the rows must be formatted one by one."""
     if feature == datasets.Value("string"):
         texts = texts_of(column)
         return texts if texts is None or type(formatter) is TorchFormatter else [np.str_(text) for text in texts]
@@ -87,8 +97,13 @@ def _rows_of_column(column: pa.ChunkedArray, formatter: Any, feature: Any) -> Se
         return _unbound(formatted(extracted(column, formatter), formatter))
     if isinstance(feature, datasets.List) and is_number(feature.feature):
         arrays = (array for chunk in column.chunks for array in chunk.to_numpy(zero_copy_only=False))
-        return [formatter.recursive_tensorize({"column": array.copy()})["column"] for array in arrays]
+        return [one_formatted(array.copy(), formatter) for array in arrays]
     return None
+
+
+def one_formatted(value: Any, formatter: Any) -> Any:
+    """Return a value as a formatter makes it of the one in a row."""
+    return formatter.recursive_tensorize({"column": value})["column"]
 
 
 def extracted(column: pa.ChunkedArray, formatter: Any) -> np.ndarray[Any, Any]:
@@ -141,7 +156,7 @@ def formatted(values: np.ndarray[Any, Any], formatter: Any) -> Any:
     """Return an array of numbers, (rows, ...), as a formatter makes it of all rows at once; with memory of its own."""
     is_torch = type(formatter) is TorchFormatter
     if formatter.torch_tensor_kwargs if is_torch else formatter.np_array_kwargs:
-        return formatter.recursive_tensorize({"column": values.copy()})["column"]
+        return one_formatted(values.copy(), formatter)
     with np.errstate(over="ignore"):  # the types that both have by default; by NumPy, without torch's threads
         values = values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
     if not is_torch:

@@ -32,6 +32,7 @@ from hf_mds.hf.features.retype import (
     to_json,
 )
 from hf_mds.hf.features.schemas import without_maps
+from hf_mds.lazy import cached_property
 
 __all__ = ["Storage", "default_encoding", "feature_type", "fitted", "storage_of"]
 
@@ -54,7 +55,7 @@ class Storage:
         """Whether the stored values are Arrow's own, so that storing them takes no time to speak of."""
         return self.form in ("as it is", "number", "array")
 
-    @property
+    @cached_property
     def type(self) -> pa.DataType:
         """The feature's Arrow type."""
         return feature_type(self.feature)

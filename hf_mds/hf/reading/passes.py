@@ -23,6 +23,7 @@ from hf_mds.engine.epochs.states import (
     run_state,
 )
 from hf_mds.errors import ResumeError
+from hf_mds.hf.batches.faults import told_apart
 from hf_mds.hf.batches.loader_worker import worker_of_process
 from hf_mds.hf.batches.plain import batch_of, decoder_of, examples_of
 from hf_mds.hf.batches.rows import format_batch, rows_of
@@ -91,12 +92,11 @@ class ResumableDataset(datasets.IterableDataset):
         """Iterate over batches; see `datasets.IterableDataset.iter`."""
         check_int(batch_size, "batch_size", minimum=1)
         if self.leaf is not None:
-            formatter = get_formatter(self._format_type, features=self.features)
+            features = self.leaf.features  # a dataset makes a copy of its own each time
+            formatter = get_formatter(self._format_type, features=features)
+            make = told_apart(lambda table: format_batch(table, formatter, features), features, self._format_type)
             for table in self.tables(batch_size, drop_last_batch):
-                if self._formatting:
-                    yield format_batch(table, formatter, self.features)
-                else:
-                    yield batch_of(table, self.features)
+                yield make(table) if self._formatting else batch_of(table, features)
             return
         self._begin_pass()
         yield from super().iter(batch_size, drop_last_batch)
@@ -117,7 +117,9 @@ class ResumableDataset(datasets.IterableDataset):
         if not self._formatting:
             return partial(examples_of, decode=decoder_of(leaf.features))
         formatter = get_formatter(self._format_type, features=self.features)
-        return lambda table: list(rows_of(table, formatter, leaf.features))
+        return told_apart(
+            lambda table: list(rows_of(table, formatter, leaf.features)), leaf.features, self._format_type
+        )
 
     def _prepare_ex_iterable_for_iteration(self, *args: Any, **kwargs: Any) -> Any:
         """Prepare as `datasets` does, but without the wrappers of a format where there is nothing but the leaf.
@@ -245,14 +247,23 @@ class ResumableDataset(datasets.IterableDataset):
 
         return table_collation(collate_fn, get_formatter(self._format_type, features=self.features), self.leaf.features)
 
-    def row_lists(self, batch_size: int, drop_last: bool = False) -> Iterator[list[Any]] | None:
-        """Return an iterator over rows, in lists of so many; None if only one by one can be had."""
-        return None if self.leaf is None else self._row_lists(batch_size, drop_last)
+    def row_batches(
+        self, collate_fn: Callable[[Any], Any], batch_size: int, drop_last: bool = False
+    ) -> Iterator[Any] | None:
+        """Return an iterator over what `collate_fn` makes of so many rows; None if they can be had one by one only."""
+        return None if self.leaf is None else self._row_batches(collate_fn, batch_size, drop_last)
 
-    def _row_lists(self, batch_size: int, drop_last: bool) -> Iterator[list[Any]]:
+    def _row_batches(self, collate_fn: Callable[[Any], Any], batch_size: int, drop_last: bool) -> Iterator[Any]:
+        from hf_mds.hf.batches.collate import picture_collation  # which needs torch, as a loader does
+
         self._begin_pass()
         leaf = self._prepared_leaf()
-        yield from leaf.row_lists(self._make_rows(leaf), batch_size, drop_last)
+        formatter = get_formatter(self._format_type, features=leaf.features)
+        of_pictures = picture_collation(collate_fn, formatter, leaf.features)
+        make_rows, collate = of_pictures or (self._make_rows(leaf), collate_fn)
+        if of_pictures is not None:
+            make_rows = told_apart(make_rows, leaf.features, self._format_type)
+        yield from map(collate, leaf.row_lists(make_rows, batch_size, drop_last))
         self._finish_pass()
 
     def for_loader(self, batch_size: int | None) -> Any:

@@ -145,6 +145,31 @@ def test_what_comes_out_is_of_its_own_and_writable() -> None:
     assert all(int(array[7]) == 7 for array in second)
 
 
+def test_what_is_large_stays_where_it_lies_up_to_a_limit() -> None:
+    post, kept = Post(1), []
+    for number in range(40):  # of 8 MB: some 30 may lie in the channel
+        letter = post.send(0, [torch.full((1 << 20,), number)], is_last=False, seconds=0.0)
+        kept += pickle.loads(pickle.dumps(letter)).batches
+    assert [int(tensor[0]) for tensor in kept] == [int(tensor[-1]) for tensor in kept] == list(range(40))
+    assert os.fstat(post.channels[0]._descriptor).st_size <= 400 << 20
+    kept.clear()
+    gc.collect()
+    assert post.channels[0].write([memoryview(bytes(8))]) == 0
+
+
+def test_a_child_does_not_give_back_what_its_parent_has() -> None:
+    channel = Channel()
+    start = channel.write([memoryview(bytes(100_000))])
+    assert start == 0
+    views = channel.read(start, [100_000])
+    if (child := os.fork()) == 0:
+        del views
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert channel.write([memoryview(bytes(100_000))]) != start
+
+
 def test_tensors_that_share_memory_share_it_afterwards() -> None:
     tensor = torch.arange(10_000)
     one, same, flat = through([tensor, tensor, tensor.view(100, 100)])
