@@ -21,6 +21,7 @@ STANDARD = {
     "ResumeError": ValueError,
     "ShardFetchError": OSError,
     "StorageError": OSError,
+    "UnformattableError": TypeError,
     "WriteError": ValueError,
 }
 

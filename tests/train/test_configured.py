@@ -264,7 +264,7 @@ def test_samples_that_do_not_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["base_model", "tokenizer_config"])
 def test_a_tokenizer_that_is_not_there_is_told_by_its_key(data: Path, tmp_path: Path, key: str) -> None:
     config = load(tmp_path, entry(data, "text"), **{key: "./missing"})
-    with pytest.raises(ConfigError, match=rf"^{key}: must be a folder, or an id of the Hub, .* got './missing'"):
+    with pytest.raises(ConfigError, match=rf"^{key} must be a folder, or an id of the Hub, .* got './missing'"):
         config.load_tokenizer()
 
 

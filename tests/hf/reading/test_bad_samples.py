@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import sys
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader
 
 import hf_mds
-from hf_mds.errors import FormatError, MissingExtraError
+from hf_mds.errors import FormatError, MissingExtraError, UnformattableError
 
 
 def png(n: int) -> bytes:
@@ -93,3 +95,43 @@ def test_ranks_keep_their_counts_and_see_the_same_replacement(images: str, tmp_p
 def test_another_word_is_refused(images: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="on_bad_sample must be 'raise' or 'skip', got 'ignore'"):
         load(images, tmp_path, on_bad_sample="ignore")
+
+
+@pytest.fixture
+def dates(tmp_path: Path) -> str:
+    """20 samples of a column that torch has no place for."""
+    rows = {"n": list(range(20)), "when": [datetime.datetime(2020, 1, 1 + n) for n in range(20)]}
+    hf_mds.to_mds(Dataset.from_dict(rows), tmp_path / "dates")
+    return str(tmp_path / "dates")
+
+
+@pytest.mark.parametrize(("on_bad_sample", "num_workers"), [("raise", 0), ("skip", 0), ("skip", 2)])
+def test_a_column_that_a_format_has_no_place_for_is_no_bad_sample(
+    dates: str, tmp_path: Path, on_bad_sample: str, num_workers: int
+) -> None:
+    dataset = load(dates, tmp_path, on_bad_sample=on_bad_sample)
+    told = (
+        r"shard\.00000\.mds: sample 0: column 'when': values must have a place in the format 'torch', got .*timestamp"
+    )
+    torch = dataset.with_format("torch")
+    loader = hf_mds.StreamingDataLoader(torch, batch_size=4, num_workers=num_workers, collate_fn=list)
+    for rows in (DataLoader(torch, batch_size=4, num_workers=num_workers, collate_fn=list), loader):
+        with pytest.raises(UnformattableError, match=told) as raised:
+            next(iter(rows))
+        assert isinstance(raised.value, TypeError)
+    with pytest.raises(UnformattableError, match="column 'when': values must have a place in the format 'torch'"):
+        next(torch.iter(4))
+    assert not (tmp_path / "cache" / "bad-samples").exists()
+    assert [row["n"] for row in dataset] == list(range(20))
+    assert [int(row["n"]) for row in torch.remove_columns("when")] == list(range(20))
+
+
+def test_samples_before_one_that_a_format_has_no_place_for_are_read(tmp_path: Path) -> None:
+    values = [[datetime.datetime(2020, 1, 1)] if n == 13 else None for n in range(20)]
+    hf_mds.to_mds(pa.table({"n": list(range(20)), "value": values}), tmp_path / "large")
+    dataset = load(str(tmp_path / "large"), tmp_path, on_bad_sample="skip").with_format("torch")
+    found = []
+    with pytest.raises(UnformattableError, match=r"sample 13: column 'value': .* format 'torch'"):  # noqa: PT012
+        for sample in dataset:
+            found.append(int(sample["n"]))
+    assert found == list(range(13))
