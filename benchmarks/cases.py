@@ -20,6 +20,8 @@ class Case:
     output: str = "dicts"
     shuffle: bool = True
     num_workers: int = 0
+    shuffle_algo: str | None = None
+    """Ours; by default that of the reference, py1e."""
 
     @property
     def title(self) -> str:
@@ -30,7 +32,7 @@ class Case:
             return f"{self.workload}, {order}, {self.output}{workers}"
         names = {
             "random": f"random access, {self.workload}",
-            "start": "first batch, 10^6 samples",
+            "start": f"first batch, 10^6 samples, {self.shuffle_algo or 'py1e'}",
             "resume": f"resume half-way, {self.workload}",
             "memory": f"peak memory, {self.workload}, {self.num_workers} workers",
         }
@@ -62,6 +64,7 @@ CASES = [
     Case("random", "tokens", output="torch"),
     Case("resume", "text", output="torch"),
     Case("start", "start"),
+    Case("start", "start", shuffle_algo="feistel"),
     Case("memory", "tokens", output="torch", num_workers=2),
     Case("memory", "text", num_workers=2),
 ]
@@ -98,7 +101,8 @@ AIMS = [
     Aim("jpeg, shuffled, torch, 2 workers", ("webdataset",), 1.1),
     Aim("random access, text", MOSAICML, 5),
     Aim("random access, text", OTHERS, 2),
-    Aim("first batch, 10^6 samples", MOSAICML, 5),
+    Aim("first batch, 10^6 samples, py1e", MOSAICML, 5),
+    Aim("first batch, 10^6 samples, feistel", MOSAICML, 5),
     Aim(ORDER, MOSAICML, 100, system="hf_mds, feistel"),
     Aim(ORDER, MOSAICML, 2, system="hf_mds, py1e"),
     Aim("peak memory, tokens, 2 workers", MOSAICML, 1),

@@ -36,6 +36,8 @@ class Options:
     output: str = "dicts"
     batch_size: int = 32
     seed: int = workloads.SEED
+    shuffle_algo: str | None = None
+    """For hf_mds; None for that of the reference."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Bench:
         """Return a system's answer."""
         options = {
             "workload": case.workload, "output": case.output, "shuffle": case.shuffle,
-            "num_workers": case.num_workers, "batch_size": case.batch_size,
+            "num_workers": case.num_workers, "batch_size": case.batch_size, "shuffle_algo": case.shuffle_algo,
         }  # fmt: skip
         return process.ask(measurement, self.place(process.name, case.workload), options, **more)
 

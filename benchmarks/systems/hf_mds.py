@@ -9,6 +9,7 @@ import datasets
 
 import hf_mds
 import hf_mds.builders.mds.mds  # what load_dataset imports when it first makes one of our datasets
+from hf_mds import StreamingDataLoader
 from systems.datasets_parquet import to_dataset
 
 PACKAGE = "hf_mds"
@@ -43,15 +44,14 @@ def read(folder: Path, options: Any) -> Any:
         streaming=True,
         shuffle=options.shuffle,
         batch_size=options.batch_size,
+        **({"shuffle_algo": options.shuffle_algo} if options.shuffle_algo else {}),
     )
     if options.output == "arrow":
         return dataset.with_format("arrow").iter(batch_size=options.batch_size)
     if options.output == "torch":
         dataset = dataset.with_format("torch")
     collate = {"collate_fn": list} if options.output == "dicts" else {}
-    return hf_mds.StreamingDataLoader(
-        dataset, batch_size=options.batch_size, num_workers=options.num_workers, **collate
-    )
+    return StreamingDataLoader(dataset, batch_size=options.batch_size, num_workers=options.num_workers, **collate)
 
 
 def samples(folder: Path, options: Any) -> Any:
