@@ -142,11 +142,18 @@ class Reader:
 
 def run_program(command: list[str], folder: Path) -> str:
     """Run a program of this environment and return what it printed; it must end well, and in time."""
-    program = str(Path(sys.executable).parent / command[0])
+    programs = Path(sys.executable).parent
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    env |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
+    env |= {
+        "PATH": f"{programs}:{env['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONWARNINGS": "ignore",
+    }
     with tempfile.TemporaryFile("w+") as printed:  # no pipe, which whoever is left would hold open
-        process = subprocess.Popen([program, *command[1:]], cwd=folder, env=env, stdout=printed, stderr=printed)
+        process = subprocess.Popen(
+            [str(programs / command[0]), *command[1:]], cwd=folder, env=env, stdout=printed, stderr=printed
+        )
         try:
             process.wait(timeout=SECONDS)
         except subprocess.TimeoutExpired:

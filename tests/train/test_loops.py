@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pages import DOCS, one_line
 from torchrun import Results, Torchrun, global_batches
 
 EVEN: dict[str, Any] = {"uneven": True, "num_canonical_nodes": None}
@@ -83,7 +84,9 @@ def test_no_more_is_repeated_than_evens_ranks_out(two: Results) -> None:
 
 
 def test_a_world_that_does_not_agree_is_refused(two: Results) -> None:
-    assert re.search("world_size must be 2, the ranks of this run.*got 3", two["three ranks"][0]["error"])
+    error = two["three ranks"][0]["error"]
+    assert re.search("world_size must be 2, the ranks of this run.*got 3", error)
+    assert one_line(error.split(": ", 1)[1]) in one_line((DOCS / "lightning.md").read_text())
     first, second = two["another rank"]
     assert re.search("rank must be 0, this process's of 2, got 1", first["error"])
     assert len(second) == 7  # which is rank 1

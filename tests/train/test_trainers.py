@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pages import DOCS, one_line
 from torchrun import Results, Torchrun, global_batches
 
 pytestmark = pytest.mark.timeout(900)  # of the first test, which starts the processes
@@ -287,6 +288,16 @@ def test_a_trainer_that_counts_wrong_is_refused(runs: Results) -> None:
 def test_another_order_is_refused(runs: Results) -> None:
     (rank,) = runs["other-on"]
     assert re.search("ResumeError.*shuffle_algo must be 'naive'.*got 'py1e'", rank["error"])
+
+
+def test_the_page_says_what_is_said(runs: Results) -> None:
+    """Each paragraph of the page's errors is what some rank said."""
+    section = (DOCS / "trainers.md").read_text().split("## Errors\n")[1].split("\n## ")[0]
+    said = [one_line(rank["error"]) for name in [*REFUSED, "other-on"] for rank in runs[name]]
+    quoted = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
+    assert len(quoted) == 5
+    for paragraph in quoted:
+        assert any(one_line(paragraph) in error for error in said), paragraph
 
 
 def test_killed(runs: Results, torchrun: Torchrun, expected: Callable[..., list[list[int]]]) -> None:

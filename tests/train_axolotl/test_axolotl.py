@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
-from pathlib import Path
+import shutil
 from typing import Any
 
 import pytest
 import yaml
 from axolotl_runs import Axolotl
 from datasets import load_dataset
+from pages import DOCS, blocks, one_line, run_program
 
-PAGE = Path(__file__).parents[2] / "docs/axolotl.md"
+import hf_mds
+
 pytestmark = pytest.mark.timeout(900)
 
 TASKS = {"path": "tasks", "type": "alpaca"}
@@ -20,14 +23,39 @@ CHATS = {"path": "chats", "type": "chat_template"}
 TEXTS = {"path": "mds", "data_files": "texts/train/index.json", "type": "completion"}
 RESUMED = {"datasets": [{**TASKS, "repeat": 1.5}, CHATS], "num_epochs": 2, "save_strategy": "steps", "save_steps": 7}
 
-EXAMPLES = dict(enumerate(re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)))
+PAGE = blocks("axolotl.md")
+REPLACED = {
+    "s3://bucket/c4/train": "texts/train",
+    "s3://bucket/raw": "raw",
+    "s3://bucket/tasks": "tasks",
+    "me/chats": "chats",
+    "200gb": "1gb",
+    "Qwen/Qwen3-0.6B": "model",
+    "save_steps: 500": "save_steps: 10",
+    "bf16: true": "bf16: false\nfp16: false\ntf32: false\nspecial_tokens: {pad_token: <pad>}",
+    "output_dir: out": "output_dir: out-page",
+}
+"""What the page says of a user's machine, and what stands for it on this one."""
 
 
-def example(number: int) -> dict[str, Any]:
-    """Return an example of the page, over folders of this machine."""
-    text = EXAMPLES[number].replace("s3://bucket/c4/train", "texts/train").replace("s3://bucket/tasks", "tasks")
-    text = text.replace("me/chats", "chats").replace("200gb", "1gb")
-    return dict(yaml.safe_load(text))
+def local(text: str) -> str:
+    for word, other in REPLACED.items():
+        text = text.replace(word, other)
+    return text
+
+
+def example(text: str) -> dict[str, Any]:
+    return dict(yaml.safe_load(local(text)))
+
+
+def side(sign: str) -> dict[str, Any]:
+    """Return what the page's configuration is before ("-") or after ("+") the change that it shows."""
+    (diff,) = (block.text for block in PAGE if block.language == "diff")
+    return example("".join(line[1:] for line in diff.splitlines(keepends=True) if line[0] in (" ", sign)))
+
+
+EXAMPLES = {f"page{number}": block.text for number, block in enumerate(PAGE) if block.language == "yaml"}
+EXAMPLES = {name: text for name, text in EXAMPLES.items() if not text.startswith("# c4.yml")}
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -49,12 +77,16 @@ CASES: dict[str, dict[str, Any]] = {
     "pretrain_packed": {"pretraining_dataset": "texts/train", "sample_packing": True, "max_steps": 1},
     "completion": {"datasets": [TEXTS, MORE], "max_steps": 6},
     "tokens": {"datasets": [{"path": "tokens", "type": "completion"}], "do": "load"},
-    **{f"page{number}": {**example(number), "do": "load"} for number in EXAMPLES},
+    **{name: {**example(text), "do": "load"} for name, text in EXAMPLES.items()},
+    "before": {"streaming": None, **side("-"), "max_steps": 2},
+    "after": {**side("+"), "do": "load"},
 }
 
 
 @pytest.fixture(scope="module")
 def results(axolotl: Axolotl) -> dict[str, Any]:
+    (axolotl.home / "raw").mkdir()
+    hf_mds.to_parquet(str(axolotl.home / "texts/train"), axolotl.home / "raw/train-0.parquet")
     return axolotl(CASES)
 
 
@@ -141,9 +173,30 @@ def test_tokens_are_taken_as_they_are(results: dict[str, Any]) -> None:
 
 
 def test_the_examples_of_the_page_load(results: dict[str, Any]) -> None:
-    assert len(EXAMPLES) > 2
-    for number in EXAMPLES:
-        assert results[f"page{number}"].get("rows"), results[f"page{number}"]
+    assert len(EXAMPLES) == 2
+    for name in EXAMPLES:
+        assert results[name].get("rows"), results[name]
+
+
+def test_the_page_goes_from_what_trains_to_what_streams(results: dict[str, Any]) -> None:
+    assert len(results["before"]["batches"]) == 2, results["before"]
+    assert (len(results["after"]["rows"]), results["after"]["steps"]) == (30, 15), results["after"]
+
+
+def test_the_file_of_the_page_trains_and_goes_on(axolotl: Axolotl, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = (block.text for block in PAGE if block.file == "c4.yml")
+    (command,) = (command for block in PAGE for command in block.commands)
+    (axolotl.home / "c4.yml").write_text(local(text))
+    for name, value in {"AXOLOTL_DO_NOT_TRACK": "1", "CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled"}.items():
+        monkeypatch.setenv(name, value)
+    run_program(command, axolotl.home)
+    (state,) = axolotl.home.glob("out-page/checkpoint-30/trainer_state.json")
+    assert json.loads(state.read_text())["max_steps"] == 30
+    shutil.rmtree(state.parent)  # as if the run had been killed behind step 20
+    said = run_program(command, axolotl.home)
+    (quoted,) = re.findall(r"(?:^    hf_mds: .*\n    .*\n)", (DOCS / "axolotl.md").read_text(), re.MULTILINE)
+    assert one_line(quoted) in one_line(said), said[-6000:]
+    assert state.exists()
 
 
 def test_workers_do_not_depend_on_the_number_of_ranks(results: dict[str, Any]) -> None:

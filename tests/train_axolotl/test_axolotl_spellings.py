@@ -9,6 +9,7 @@ from typing import Any
 import hub as hubs
 import pytest
 from axolotl_runs import Axolotl
+from pages import DOCS
 from servers import Store
 
 pytestmark = pytest.mark.timeout(900)
@@ -132,6 +133,14 @@ def test_what_cannot_be_honoured_is_refused(results: dict[str, Any], name: str) 
     assert re.search(FAULTS[name][1], results[f"fault_{name}"].get("error", "nothing was refused")), results[
         f"fault_{name}"
     ]
+
+
+def test_the_page_says_what_is_said(results: dict[str, Any]) -> None:
+    section = (DOCS / "axolotl.md").read_text().split("## Errors\n")[1]
+    quoted = re.findall(r"^    (.*)$", section, re.MULTILINE)
+    assert len(quoted) == 4
+    for line in quoted:
+        assert any(line in results[f"fault_{name}"].get("error", "") for name in FAULTS), line
 
 
 def test_what_is_not_of_mds_is_left_to_axolotl(results: dict[str, Any]) -> None:
