@@ -1,11 +1,12 @@
 """Our writing beside that of mosaicml-streaming and litdata, of the same samples, in the same run.
 
-    python benchmarks/convert.py                # 1 GB of text, 1 GB of JPEG files, 2 GB of tokens: some 15 minutes
-    python benchmarks/convert.py --small        # a hundredth of that: a look, no figures to quote
+    python benchmarks/convert.py --data /dev/shm   # 1 GB of text, 1 GB of JPEG files, 2 GB of tokens: some 10 minutes
+    python benchmarks/convert.py                   # the same on a disk, whose speed then counts as well
+    python benchmarks/convert.py --small           # a hundredth of that: a look, no figures to quote
 
-Texts and tokens come from an Arrow file, images from a file each; all write raw shards of 64 MB into a folder on the
-same disk, with one process and with two. In turns, medians; MB are those of the samples. After each run, random samples
-of what was written are read back and compared. `systems/` says how each system writes.
+Texts and tokens come from an Arrow file, images from a file each; all write raw shards of 64 MB into a folder beside
+them, with one process and with two, until all is on the disk. In turns, medians; MB are those of the samples. After
+each run, random samples of what was written are read back and compared. `systems/` says how each system writes.
 """
 
 from __future__ import annotations
