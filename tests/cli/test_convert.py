@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +49,12 @@ def files(tmp_path_factory: pytest.TempPathFactory, source: datasets.Dataset) ->
 
 
 @pytest.fixture(autouse=True)
-def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    yield
+    with warnings.catch_warnings():  # the CSV builder of datasets leaves a file that was read in part to the collector,
+        warnings.simplefilter("ignore", ResourceWarning)  # which would blame another test for it
+        gc.collect()
 
 
 def loaded(folder: Path, **options: Any) -> Any:
