@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import errno
 import re
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,6 +42,7 @@ _LOCAL_DISK = _DISK_FULL | {errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE
 _USED_UP = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")  # "api";r=0;t=55: nothing remains for 55 s
 # Whose exceptions hold the server's status as `code`; aiohttp's hold 400 there for a body that broke off.
 _CODE_MODULES = ("gcsfs", "google", "urllib")
+_NETWORK_TYPES = frozenset({"ClientConnectionError", "TimeoutError"})
 _FINAL_TYPES = (
     ArithmeticError,
     AssertionError,
@@ -131,10 +133,17 @@ def _is_about_credentials(error: BaseException) -> bool:
     return "Credential" in name or "Authentication" in name or name in {"RefreshError", "TokenRetrievalError"}
 
 
+def _is_of_the_network(error: BaseException) -> bool:
+    """Whether a connection could not be made, broke or stalled; aiohttp's errors are told by their names."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, (ConnectionError, socket.gaierror)) or not names.isdisjoint(_NETWORK_TYPES)
+
+
 def classify_fault(error: BaseException) -> str:  # noqa: PLR0911 - a list of rules, first match wins
     """Return "missing", "denied", "disk", "transient" or "final".
 
-    A status anywhere in the chain of causes outranks the type: clients raise FileNotFoundError for a rate limit.
+    A status anywhere in the chain of causes outranks the type: clients raise FileNotFoundError for a rate limit, and
+    fsspec's HTTP file system does for a server that cannot be reached.
     """
     for cause in iter_causes(error):
         status = _http_status(cause)
@@ -148,7 +157,8 @@ def classify_fault(error: BaseException) -> str:  # noqa: PLR0911 - a list of ru
     if isinstance(error, OSError) and error.errno in _LOCAL_DISK:
         return "disk"
     if isinstance(error, FileNotFoundError):
-        return "missing"
+        causes = iter_causes(error.__cause__) if error.__cause__ is not None else ()
+        return "transient" if any(map(_is_of_the_network, causes)) else "missing"
     if isinstance(error, PermissionError) or _is_about_credentials(error):
         return "denied"
     return "final" if isinstance(error, _FINAL_TYPES) else "transient"
@@ -157,11 +167,12 @@ def classify_fault(error: BaseException) -> str:  # noqa: PLR0911 - a list of ru
 def describe_fault(error: BaseException) -> str:
     """Return "Type: text" of an exception, or of the nearest cause that says anything.
 
-    A FileNotFoundError that was made of a server's answer is passed over for it: clients make one of a 401, too.
+    A FileNotFoundError that was made of a server's answer, or of there being none, is passed over for that: clients
+    make one of a 401 and of a refused connection, too.
     """
     causes = list(iter_causes(error))
     if isinstance(error, FileNotFoundError):
-        causes.sort(key=lambda cause: _http_status(cause) in (None, 404))
+        causes.sort(key=lambda cause: _http_status(cause) in (None, 404) and not _is_of_the_network(cause))
     for cause in causes:
         if str(cause):
             return f"{type(cause).__name__}: {cause}"

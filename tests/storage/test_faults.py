@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import logging
 import random
+import socket
 import time
 import traceback
 from pathlib import Path
@@ -238,3 +239,13 @@ def test_a_missing_file_that_is_an_answer_of_another_status_is_told_as_that() ->
     assert classify_fault(error) == "denied"
     assert describe_fault(error) == "RefusedError: 401, Unauthorized"
     assert describe_fault(FileNotFoundError("gone")) == "FileNotFoundError: gone"
+
+
+def test_a_server_that_cannot_be_reached_does_not_lack_the_file() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}/d"
+    remote = Remote(address, retries=1, timeout_seconds=1)
+    for ask in (remote.stat, remote.exists, remote.read):
+        with pytest.raises(ShardFetchError, match=r"in 2 attempt\(s\).*ClientConnectorError: Cannot connect") as caught:
+            ask("index.json")
+        assert not isinstance(caught.value, MissingFileError)
