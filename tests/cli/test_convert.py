@@ -113,7 +113,8 @@ def test_settings_of_shards_and_processes(files: Path, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()} == {
         path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()
     }
-    assert "must be empty" in run("convert", files / "*.parquet", "--out", tmp_path / "one", code=1).stderr
+    text = run("convert", files / "*.parquet", "--out", tmp_path / "one", code=1).stderr
+    assert text.startswith(f"hf-mds: {tmp_path / 'one'} must be empty, got ")
     assert run("convert", files / "*.parquet", "--out", tmp_path / "one", *options, "--resume").exit_code == 0
     run("convert", files / "all.txt", "--out", tmp_path / "one", "--exist-ok")
     assert run_json("inspect", tmp_path / "one", "--json")["samples"] == 2
@@ -129,6 +130,10 @@ def test_what_is_no_source_is_told(files: Path, tmp_path: Path) -> None:
     assert "files of one format" in error(files / "all.csv", files / "all.txt")
     assert "files of one format" in error(files / "saved", files / "dict")
     assert "none.parquet" in error(files / "none.parquet")
+    for ending in ("jsonl", "parquet"):  # one that matches something beside it makes it no better
+        pattern = f"{files}/none-*.{ending}"
+        assert f"{pattern}: a pattern must match one file or more" in error(pattern)
+    assert "must match one file or more" in error(files / "*.parquet", pattern)
     assert "must be there, got no such file or folder" in error(tmp_path / "no" / "such" / "folder")
     assert "split must be one of train, test, got 'val'" in error(files / "dict", "--split", "val")
     assert "got a URL of none of them" in error("memory://nothing/here")

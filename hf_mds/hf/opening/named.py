@@ -7,10 +7,12 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import has_magic
 from pathlib import Path
 from typing import Any, NoReturn
 
 import datasets
+from datasets.data_files import resolve_pattern
 
 from hf_mds.engine.streams.index_reading import INDEX
 from hf_mds.engine.streams.stream import Stream
@@ -35,6 +37,8 @@ _ENDINGS = f"formats are told by the endings {', '.join(sorted(_BUILDERS))}"
 _PACKED = frozenset({"bz2", "gz", "lz4", "xz", "zst"})
 _HUB = re.compile(r"(?:hf://datasets/)?([^@/]+(?:/[^@/]+)?)(?:@([^/]+))?/?")
 _SAVED = ("dataset_dict.json", "state.json")
+_EXPECTED = (FileExistsError, FileNotFoundError, ConnectionError)
+"""What says by itself what is wrong, be it with the source or with where it goes."""
 _NO_DATA = frozenset({"README.md", "config.json", "dataset_info.json", "dataset_infos.json"})
 """Files of a folder that `datasets` does not take for data."""
 
@@ -66,6 +70,7 @@ def open_named(names: Sequence[str], *, config: str | None = None, split: str | 
         if len(names) == 1 and posixpath.basename(names[0]) == INDEX and is_index(names[0]):
             _refuse_mds(names[0])
         _refuse("files of one dataset", config=config, split=split)
+        _check_patterns(names)
         builder, options = _BUILDERS[ending]
         return _load(names[0], builder, data_files={"train": list(names)}, split="train", **options)
     name = names[0]
@@ -86,6 +91,17 @@ def is_in_mds(name: str) -> bool:
         return bool(splits_of(Remote(Stream(remote=name).url)))
     except FileNotFoundError:
         return False
+
+
+def _check_patterns(names: Sequence[str]) -> None:
+    """See that each pattern matches something: `datasets` goes on without those that do not."""
+    for name in filter(has_magic, names):
+        try:
+            resolve_pattern(name, base_path=str(Path().resolve()))
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{name}: a pattern must match one file or more, got none that it matches; check the path"
+            ) from None
 
 
 def _open_folder(name: str, config: str | None, split: str | None) -> Any:
@@ -146,7 +162,7 @@ def naming(names: Sequence[str]) -> Iterator[None]:
         raise
     except Exception as error:
         is_ours = type(error) in (ValueError, TypeError) or (isinstance(error, OSError) and error.errno is not None)
-        if not logged and (is_ours or isinstance(error, (FileNotFoundError, ConnectionError))):
+        if not logged and (is_ours or isinstance(error, _EXPECTED)):
             raise
         got = logged[-1].getMessage() if logged else f"{type(error).__name__}: {error}"
         raise ValueError(f"{', '.join(names)}: source must be readable as what it is, got: {got}") from error
