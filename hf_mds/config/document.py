@@ -94,6 +94,7 @@ class Document:
         for part in way:
             if isinstance(target, dict) and target.get(part) is None:
                 target[part] = {}
+                self.lines[(*place, part)] = where
             target, place = _step(target, part, place, where, self.name), (*place, part)
         if isinstance(target, list):
             _step(target, last, place, where, self.name)

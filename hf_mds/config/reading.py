@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -124,9 +125,9 @@ def _faults(error: ValidationError, document: Document) -> list[Fault]:
             place = item["loc"]
         elif item["type"] == "value_error":
             text = str(item["ctx"]["error"]).removeprefix("EpochSpec: ")
-            name, _, rest = text.partition(" ")
-            if name in keys_of(place):
-                place, text = (*place, name), rest
+            named, rest = _named(text)
+            if named and named[0] in keys_of(place):
+                place, text = (*place, *named), rest
         else:
             text = "must be " + _rule(item["msg"])
             inputs[place] = item["input"]
@@ -153,6 +154,14 @@ def _place(loc: Place, values: Any) -> Place:
             break
         place = (*place, part)
     return place
+
+
+def _named(text: str) -> tuple[Place, str]:
+    """Return the place that a text begins with, such as datasets[0].path, and the rest of the text."""
+    name, _, rest = text.partition(" ")
+    if not re.fullmatch(r"\w+(?:\[\d+\]|\.\w+)*", name):
+        return (), text
+    return tuple(int(part) if part.isdecimal() else part for part in re.findall(r"\w+", name)), rest
 
 
 def _rule(text: str) -> str:

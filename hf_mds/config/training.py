@@ -224,27 +224,27 @@ class TrainingConfig(Section):
     def _check(self) -> TrainingConfig:
         if bool(self.datasets) == bool(self.pretraining_dataset):
             raise ValueError("datasets must name what to train on, or pretraining_dataset must, but not both")
-        for dataset in [*self.train_datasets, *self.test_datasets]:
-            if dataset.type is None:
-                raise ValueError(
-                    f"type must be given for the dataset {dataset.path!r}, got none; see `type` in docs/yaml.md"
-                )
+        for key in ("datasets", "test_datasets"):
+            for number, dataset in enumerate(getattr(self, key)):
+                if dataset.type is None:
+                    raise ValueError(f"{key}[{number}].type must be given, got none; see `type` in docs/yaml.md")
         if self.val_set_size and self.test_datasets:
-            raise ValueError("only one of val_set_size and test_datasets must be given, got both")
+            raise ValueError("val_set_size must be left out where test_datasets is given, got both")
         for name, other in (
-            ("save_steps", "saves_per_epoch"),
-            ("eval_steps", "evals_per_epoch"),
-            ("warmup_steps", "warmup_ratio"),
+            ("saves_per_epoch", "save_steps"),
+            ("evals_per_epoch", "eval_steps"),
+            ("warmup_ratio", "warmup_steps"),
         ):
             if getattr(self, name) is not None and getattr(self, other) is not None:
-                raise ValueError(f"only one of {name} and {other} must be given, got both")
-        num_proportions = sum(dataset.proportion is not None for dataset in self.train_datasets)
-        if num_proportions not in (0, len(self.train_datasets)):
-            raise ValueError(f"all datasets must give a proportion, or none, got {num_proportions} that do")
+                raise ValueError(f"{name} must be left out where {other} is given, got both")
+        key = "datasets" if self.datasets else "pretraining_dataset"
+        lacking = [number for number, dataset in enumerate(self.train_datasets) if dataset.proportion is None]
+        if 0 < len(lacking) < len(self.train_datasets):
+            raise ValueError(f"{key}[{lacking[0]}].proportion must be given where other datasets give one, got none")
         if self.chat_template == "jinja" and not self.chat_template_jinja:
-            raise ValueError("chat_template_jinja must be given with chat_template: jinja")
+            raise ValueError("chat_template must come with chat_template_jinja where it is jinja, got it without")
         if self.mds.packing is not None and not self.sample_packing:
-            raise ValueError("sample_packing must be true where mds.packing is given")
+            raise ValueError("mds.packing must come with sample_packing: true, got it without")
         return self
 
     _ignored: tuple[str, ...] = PrivateAttr(default=())

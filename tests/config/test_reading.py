@@ -118,28 +118,40 @@ def test_every_fault_is_told_with_its_line(tmp_path: Path) -> None:
         ("a: 1\nb: @", "train.yml:2: must be YAML"),
         ("a: 1\nb: 2\na: 3", "train.yml:3: a: key must stand once, got it on line 1 too"),
         (MINIMAL + "streaming: false", "train.yml:6: streaming: must be true, got false"),
-        (MINIMAL + "test_datasets: [{path: a, type: completion}]\nval_set_size: 3", "only one of val_set_size and"),
-        (MINIMAL + "save_steps: 3\nsaves_per_epoch: 3", "only one of save_steps and saves_per_epoch"),
-        (MINIMAL + "mds: {packing: bfd}", "train.yml: sample_packing: must be true where mds.packing"),
+        (
+            MINIMAL + "test_datasets: [{path: a, type: completion}]\nval_set_size: 3",
+            "train.yml:7: val_set_size: must be left out where test_datasets is given, got both",
+        ),
+        (
+            MINIMAL + "save_steps: 3\nsaves_per_epoch: 3",
+            "train.yml:7: saves_per_epoch: must be left out where save_steps is given, got both",
+        ),
+        (MINIMAL + "mds: {packing: bfd}", "train.yml:6: mds.packing: must come with sample_packing: true"),
         (
             MINIMAL + "mds: {packing: bfx}\nsample_packing: true",
             "train.yml:6: mds.packing: must be one of bfd, wrapped",
         ),
         (MINIMAL + "mds: {cache_limit: 3 apples}", "train.yml:6: mds.cache_limit: must be"),
         (MINIMAL + "mds: {num_canonical_nodes: 0}", "train.yml:6: mds.num_canonical_nodes: must be"),
-        (MINIMAL + "chat_template: jinja", "train.yml: chat_template_jinja: must be given with chat_template: jinja"),
+        (MINIMAL + "chat_template: jinja", "train.yml:6: chat_template: must come with chat_template_jinja"),
         (
             MINIMAL + "    roles_to_train: [user]",
             "train.yml:6: datasets[0].roles_to_train: must be [assistant] or [all]",
         ),
         (MINIMAL + "    choose: 3\n    repeat: 2", "at most one of proportion, repeat and choose"),
         (MINIMAL + "    train_on_eos: all", "train.yml:6: datasets[0].train_on_eos: must be left out"),
-        (MINIMAL + "  - {path: b, type: completion, proportion: 2}", "all datasets must give a proportion, or none"),
+        (
+            MINIMAL + "  - {path: b, type: completion, proportion: 2}",
+            "train.yml:4: datasets[0].proportion: must be given where other datasets give one, got none",
+        ),
         (
             MINIMAL + "pretraining_dataset: a",
             "train.yml:3: datasets: must name what to train on, or pretraining_dataset must",
         ),
-        ("base_model: m\nlearning_rate: 1\ndatasets: [{path: a}]", "type must be given for the dataset 'a'"),
+        (
+            "base_model: m\nlearning_rate: 1\ndatasets:\n- {path: a, type: completion}\n- path: b",
+            "train.yml:5: datasets[1].type: must be given, got none; see `type` in docs/yaml.md",
+        ),
         (MINIMAL + "learning_rate_: .nan", "did you mean learning_rate?"),
         (MINIMAL + "weight_decay: .nan", "train.yml:6: weight_decay: must be"),
         (MINIMAL + "adapter: qlora", "train.yml:6: adapter: must be 'lora', got 'qlora'"),
@@ -244,7 +256,7 @@ def test_overrides(tmp_path: Path) -> None:
     assert told == [
         "train.yml: --set max_stepss=7: max_stepss: must be a known key, got 'max_stepss'; did you mean max_steps?"
     ]
-    for setting in ("max_steps", "=3", "datasets.3.path=a", "base_model.x=3", "datasets.path=3"):
+    for setting in ("max_steps", "=3", "mds.xyzzy.x=3", "datasets.3.path=a", "base_model.x=3", "datasets.path=3"):
         assert faults(tmp_path, MINIMAL, setting)[0].startswith(f"train.yml: --set {setting}: ")
 
 
