@@ -99,7 +99,8 @@ def open_reader(
 ) -> Reader:
     """Open a dataset; of remote shards only the samples that are asked for are read, where they are raw."""
     from hf_mds.engine.reading.reader import Reader, ReadOptions
-    from hf_mds.engine.streams.stream import Stream, open_stream
+    from hf_mds.engine.streams.opening import open_stream
+    from hf_mds.engine.streams.stream import Stream
 
     names = names_of(columns)
     options = ReadOptions(

@@ -66,7 +66,8 @@ def verify(
 
 def _shard_ids(text: str, path: str, split: str | None) -> list[int]:
     """Return the numbers that "3,5:9" stands for."""
-    from hf_mds.engine.streams.stream import Stream, open_stream
+    from hf_mds.engine.streams.opening import open_stream
+    from hf_mds.engine.streams.stream import Stream
 
     count = len(open_stream(Stream(remote=path, split=split)).index.shards)
     return [number for part in text.split(",") for number in numbers_of(part.strip(), count, "--shards")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import FormatError
 from hf_mds.filesystem.guess import Guess
 from hf_mds.filesystem.names import ColumnFile, column_files

@@ -10,7 +10,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.filesystem.dataset import Dataset
 from hf_mds.filesystem.nodes import Folder
 from hf_mds.filesystem.tops import DatasetFolder, SplitsFolder

@@ -14,7 +14,8 @@ from ray.data import Dataset, Datasource, ReadTask, read_datasource
 from ray.data.block import BlockMetadata
 
 from hf_mds.engine.reading.reader import Reader, ReadOptions
-from hf_mds.engine.streams.stream import CacheOptions, OpenStream, Stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.engine.writing.outbox import Location
 from hf_mds.format.index import Index
 from hf_mds.hf.opening.loading import open_source, open_streams

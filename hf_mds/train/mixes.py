@@ -11,7 +11,9 @@ from hf_mds.config.data import DatasetConfig
 from hf_mds.engine.options import StreamingOptions
 from hf_mds.engine.streams.columns import columns_of
 from hf_mds.engine.streams.index_reading import INDEX
-from hf_mds.engine.streams.stream import OpenStream, Stream, open_stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import Stream
 from hf_mds.errors import ConfigError
 from hf_mds.hf.features.layout import stored_features
 from hf_mds.hf.opening.locating import find_folders

@@ -20,7 +20,8 @@ PASS = """
 import sys
 import numpy as np
 from hf_mds.engine.reading.reader import Reader
-from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 
 url, cache, limit, seed = sys.argv[1:]
 stream = open_stream(Stream(remote=url), CacheOptions(cache_dir=cache, cache_limit=int(limit) or None))

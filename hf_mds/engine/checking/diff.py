@@ -18,7 +18,8 @@ from hf_mds.engine.reading.facts import features_in
 from hf_mds.engine.reading.one_pass import batches_in_order, open_for_one_pass
 from hf_mds.engine.reading.reader import Reader, ReadOptions
 from hf_mds.engine.streams.columns import columns_of
-from hf_mds.engine.streams.stream import OpenStream, Stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.stream import Stream
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type
 from hf_mds.format.index import ShardInfo

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from hf_mds.engine.checking.shard_checks import Fault, ShardFindings
 from hf_mds.engine.streams.index_reading import INDEX
-from hf_mds.engine.streams.stream import OpenStream, Stream, open_stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import Stream
 from hf_mds.errors import FormatError, IntegrityError, MDSError, StorageError
 from hf_mds.format.compression import decompress_file
 from hf_mds.format.hashing import hash_file

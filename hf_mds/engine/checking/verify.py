@@ -18,7 +18,9 @@ from hf_mds.engine.checking.repair import repair_of
 from hf_mds.engine.checking.shard_checks import CheckOptions, Fault, ShardFindings, check_shard
 from hf_mds.engine.checking.verify_files import CachedFiles, Files, FolderFiles, RemoteFiles
 from hf_mds.engine.streams.index_reading import INDEX
-from hf_mds.engine.streams.stream import OpenStream, Stream, open_stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import Stream
 from hf_mds.errors import ShardFetchError
 from hf_mds.plan.checks import misspelt
 from hf_mds.storage.remote import Remote

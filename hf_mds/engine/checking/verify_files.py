@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.format.index import FileInfo
 from hf_mds.storage.faults import MissingFileError
 from hf_mds.storage.remote import Remote

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hf_mds.engine.epochs.once import table_once
 from hf_mds.engine.reading.bad_samples import is_bad_data
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import FormatError, MDSError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import gather

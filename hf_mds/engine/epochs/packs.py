@@ -21,7 +21,7 @@ from hf_mds.engine.epochs.once import table_once
 from hf_mds.engine.epochs.plan_tables import PlanTables
 from hf_mds.engine.reading.reader import Reader
 from hf_mds.engine.reading.window import IdSequence
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import FormatError
 from hf_mds.plan import EpochSpec, StreamSpec
 from hf_mds.plan.mixing import plan_mix

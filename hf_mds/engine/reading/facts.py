@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hf_mds.engine.reading.reader import Reader
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.format.index import Index
 
 __all__ = ["SampleSizes", "describe", "features_in", "measure"]

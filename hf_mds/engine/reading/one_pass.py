@@ -13,7 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hf_mds.engine.reading.reader import Reader
-from hf_mds.engine.streams.stream import CacheOptions, OpenStream, Stream, open_stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.storage.cache import ShardCache
 
 __all__ = ["batches_in_order", "open_for_one_pass"]

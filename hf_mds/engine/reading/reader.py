@@ -22,7 +22,7 @@ from hf_mds.engine.reading.shelf import Shelf
 from hf_mds.engine.reading.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
 from hf_mds.engine.reading.window import IdStream, Stretch, Window
 from hf_mds.engine.streams.columns import columns_of, with_stream_column
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import FormatError, MDSError, MissingExtraError, UnformattableError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_type, gather, row_bytes

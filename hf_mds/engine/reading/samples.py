@@ -10,7 +10,8 @@ import numpy as np
 
 from hf_mds.engine.reading.reader import Reader, ReadOptions
 from hf_mds.engine.reading.sparse import DEFAULT_REQUEST_BYTES
-from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.plan.checks import misspelt
 from hf_mds.units import parse_bytes
 

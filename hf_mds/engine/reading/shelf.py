@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hf_mds.engine.reading.sparse import RowReader
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import MDSError
 from hf_mds.format.gather import AnyShard
 

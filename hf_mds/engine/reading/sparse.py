@@ -16,7 +16,7 @@ import numpy as np
 from fsspec.asyn import get_loop, sync
 from numpy.typing import NDArray
 
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import FormatError
 from hf_mds.format.gather import AnyShard
 from hf_mds.format.index import FileInfo, ShardInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import FormatError
 from hf_mds.format.encodings import parse_encoding
 

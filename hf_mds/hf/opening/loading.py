@@ -15,7 +15,9 @@ from hf_mds.engine.reading.reader import ReadOptions
 from hf_mds.engine.streams.columns import columns_of, with_stream_column
 from hf_mds.engine.streams.hold_out import HoldOut, hold_out_share
 from hf_mds.engine.streams.index_reading import INDEX
-from hf_mds.engine.streams.stream import CacheOptions, OpenStream, Stream, open_stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.errors import FormatError
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.hf.features.encodings import ArrayKind, ColumnCast, TableCast, array_kind, features_of

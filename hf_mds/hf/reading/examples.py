@@ -26,7 +26,7 @@ from hf_mds.engine.epochs.share import Share, share_ids
 from hf_mds.engine.epochs.states import check_position, fresh_state, resume, run_spec
 from hf_mds.engine.reading.reader import Reader, ReadOptions
 from hf_mds.engine.reading.window import IdSequence
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.errors import ResumeError
 from hf_mds.hf.batches.loader_worker import die_with_parent, worker_of_process
 from hf_mds.hf.batches.plain import decoder_of, examples_of, has_media

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from hf_mds.engine.epochs.lengths import TokenColumns
 from hf_mds.engine.epochs.packs import POSITIONS, SIZES
-from hf_mds.engine.streams.stream import OpenStream
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.hf.features.encodings import ColumnCast, TableCast
 from hf_mds.plan.packing import PackingSpec

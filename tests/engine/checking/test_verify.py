@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import hf_mds
-from hf_mds.engine.streams.stream import Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import Stream
 from hf_mds.errors import FormatError
 
 COLUMNS = {"array": "ndarray", "json": "json", "n": "int", "number": "str_float", "text": "str"}

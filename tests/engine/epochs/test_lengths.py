@@ -11,7 +11,9 @@ import pytest
 
 import hf_mds
 from hf_mds.engine.epochs.lengths import TokenColumns, token_lengths
-from hf_mds.engine.streams.stream import CacheOptions, OpenStream, Stream, open_stream
+from hf_mds.engine.streams.open_stream import OpenStream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.errors import FormatError
 
 LENGTHS = [0, 1, 255, 256, 300, 7, 65535, 65536, 70000, 3]

@@ -18,7 +18,8 @@ import pytest
 import hf_mds
 from hf_mds.engine.reading import prefetch, shelf
 from hf_mds.engine.reading.reader import Reader, ReadOptions
-from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.errors import CacheFullError, FormatError, IntegrityError, ShardFetchError
 
 
@@ -238,7 +239,8 @@ MANY_READERS = """
 import resource, sys
 import numpy as np
 from hf_mds.engine.reading.reader import Reader
-from hf_mds.engine.streams.stream import Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import Stream
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (420, 420))
 readers = [Reader([open_stream(Stream(remote=sys.argv[1]))]) for _ in range(5)]

@@ -11,7 +11,8 @@ import pytest
 import hf_mds
 from hf_mds.engine.reading.reader import Reader, ReadOptions
 from hf_mds.engine.reading.sparse import DEFAULT_REQUEST_BYTES, is_worth_ranges
-from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.errors import FormatError
 
 NUM_SAMPLES = 2000

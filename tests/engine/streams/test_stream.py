@@ -13,7 +13,8 @@ import pytest
 
 import hf_mds
 from hf_mds.engine.streams import stream as stream_module
-from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.errors import FormatError, IntegrityError, ShardFetchError
 
 

@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 import hf_mds
-from hf_mds.engine.streams.stream import Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import Stream
 from hf_mds.errors import WriteError
 
 COLUMNS = {

@@ -13,7 +13,8 @@ import pytest
 
 import hf_mds
 from hf_mds.engine.reading.reader import Reader, ReadOptions
-from hf_mds.engine.streams.stream import CacheOptions, Stream, open_stream
+from hf_mds.engine.streams.opening import open_stream
+from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.errors import WriteError
 from hf_mds.format.index import Index
 
