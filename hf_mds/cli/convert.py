@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +23,7 @@ from hf_mds.cli.options import (
     settings_of,
     shows_progress,
 )
+from hf_mds.cli.show import tell_written
 
 if TYPE_CHECKING:
     from hf_mds.plan.packing import PackingSpec
@@ -114,20 +114,7 @@ def convert(
             exist_ok=exist_ok,
             **settings,
         )
-    parts = written if isinstance(written, dict) else {"": written}
-    said = [
-        {
-            "path": f"{out.rstrip('/')}/{name}" if name else out,
-            "samples": index.num_samples,
-            "shards": len(index.shards),
-        }
-        for name, index in parts.items()
-    ]
-    if as_json:
-        typer.echo(json.dumps(said if isinstance(written, dict) else said[0], indent=2))
-        return
-    for part in said:
-        typer.echo(f"{part['path']}: {part['samples']} samples in {part['shards']} shards")
+    tell_written(out, written, as_json=as_json)
 
 
 def _check_tokenizing(tokenizer: str | None, options: Mapping[str, object], columns: str | None) -> None:

@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
+from hf_mds.cli.options import AsJson
+from hf_mds.cli.show import tell_written
+
 __all__ = ["merge"]
 
 
 def merge(
     folders: Annotated[list[str], typer.Argument(metavar="FOLDER", help="The parts, in the order of their samples.")],
     out: Annotated[str | None, typer.Option(help="The dataset's folder; the parts lie below it.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one index.json over the folders of many writers; shards stay where they are.
 
@@ -27,4 +31,4 @@ def merge(
     if out is None and len(folders) > 1:
         raise typer.BadParameter("must be given with more than one FOLDER", param_hint="--out")
     index = merge_index(folders[0] if out is None else folders, out)
-    typer.echo(f"{out or folders[0]}: {index.num_samples} samples in {len(index.shards)} shards")
+    tell_written(out or folders[0], index, as_json=as_json)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from hf_mds.cli.options import (
+    AsJson,
     Compression,
     Dataset,
     ExistOk,
@@ -19,6 +18,7 @@ from hf_mds.cli.options import (
     settings_of,
     shows_progress,
 )
+from hf_mds.cli.show import tell_written
 
 __all__ = ["reshard"]
 
@@ -33,6 +33,7 @@ def reshard(
     resume: Resume = False,
     exist_ok: ExistOk = False,
     progress: Progress = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a dataset anew in shards of another size, compression or hashes; what is not given stays.
 
@@ -49,4 +50,4 @@ def reshard(
     settings = settings_of(size_limit=size_limit, compression=compression, hashes=hashes)
     options: dict[str, Any] = {"resume": resume, "exist_ok": exist_ok}
     index = write_anew(path, out, split=split, progress_bar=shows_progress(progress), **settings, **options)
-    typer.echo(f"{out}: {index.num_samples} samples in {len(index.shards)} shards")
+    tell_written(out, index, as_json=as_json)

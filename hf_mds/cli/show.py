@@ -1,4 +1,4 @@
-"""Values of samples as JSON, and as text that people read."""
+"""Values of samples, and datasets that were written, as JSON and as text that people read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from hf_mds.units import format_bytes
 
-__all__ = ["JsonOptions", "shorten", "to_json", "to_text"]
+if TYPE_CHECKING:
+    from hf_mds.format.index import Index
+
+__all__ = ["JsonOptions", "shorten", "tell_written", "to_json", "to_text"]
 
 _LONGEST = 200
 """Characters of a value that people are shown."""
@@ -82,3 +87,21 @@ def _image(value: Any) -> str:
 def _number(number: Any) -> Any:
     """Return a number as it is if JSON has it; as text if not, such as infinity or a decimal."""
     return number if isinstance(number, int) or (isinstance(number, float) and math.isfinite(number)) else str(number)
+
+
+def tell_written(out: str, written: Index | dict[str, Index], *, as_json: bool) -> None:
+    """Print what was written into a folder: one dataset, or several in folders of their names."""
+    parts = written if isinstance(written, dict) else {"": written}
+    said = [
+        {
+            "path": f"{out.rstrip('/')}/{name}" if name else out,
+            "samples": index.num_samples,
+            "shards": len(index.shards),
+        }
+        for name, index in parts.items()
+    ]
+    if as_json:
+        typer.echo(json.dumps(said if isinstance(written, dict) else said[0], indent=2))
+        return
+    for part in said:
+        typer.echo(f"{part['path']}: {part['samples']} samples in {part['shards']} shards")

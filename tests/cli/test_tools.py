@@ -64,7 +64,8 @@ def test_diff_shows_what_differs(dataset: Path, tmp_path: Path) -> None:
     write(tmp_path / "other/part", 5, first=20)
     write(tmp_path / "more/a", 7)
     write(tmp_path / "more/b", 3, first=20)
-    run("merge", tmp_path / "more")
+    said = {"path": str(tmp_path / "more"), "samples": 10, "shards": 10}
+    assert run_json("merge", tmp_path / "more", "--json") == said
     assert run("diff", dataset, other, code=1).stdout.splitlines()[:2] == [
         f"{dataset} and {other} differ",
         "samples: 10 and 7",
@@ -90,7 +91,9 @@ def test_reshard_keeps_what_is_not_given(dataset: Path, tmp_path: Path) -> None:
     assert run("reshard", dataset, "--out", new, "--size-limit", "1mb").stdout == f"{new}: 10 samples in 1 shards\n"
     facts = run_json("inspect", new, "--json")
     assert (facts["compression"], facts["hashes"]) == (["zstd:7"], ["sha1", "xxh64"])
-    run("reshard", new, "--out", tmp_path / "raw", "--compression", "none", "--hashes", "none", "--size-limit", "none")
+    none = ["--compression", "none", "--hashes", "none", "--size-limit", "none"]
+    said = {"path": str(tmp_path / "raw"), "samples": 10, "shards": 1}
+    assert run_json("reshard", new, "--out", tmp_path / "raw", *none, "--json") == said
     facts = run_json("inspect", tmp_path / "raw", "--json")
     assert (facts["compression"], facts["hashes"], facts["shards"]) == ([], [], 1)
     assert [sample["n"] for sample in lines(run("cat", tmp_path / "raw", "0:10"))] == list(range(10))
