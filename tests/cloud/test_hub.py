@@ -282,13 +282,13 @@ def test_a_run_goes_on_with_its_commit(hub: Hub, client: Client, files: dict[str
 def test_a_branch_that_moves_under_a_run(hub: Hub, client: Client, files: dict[str, bytes]) -> None:
     hub.commit("me/moving", files)
     client.run(
-        "from hf_mds.engine.streams import stream; stream._ASK_SECONDS = 0\nhf_mds.kept = hf_mds.open(url)",
+        "from hf_mds.engine.streams import open_stream; open_stream._ASK_SECONDS = 0\nhf_mds.kept = hf_mds.open(url)",
         url="hf://datasets/me/moving/train",
     )
     hub.commit("me/moving", replaced(files))
     with pytest.raises(ClientError) as changed:
         client.run("result = [row['t'] for row in hf_mds.kept]")
-    client.run("from hf_mds.engine.streams import stream; stream._ASK_SECONDS = 10")
+    client.run("from hf_mds.engine.streams import open_stream; open_stream._ASK_SECONDS = 10")
     assert "DatasetChangedError" in changed.value.kinds
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hf_mds
-from hf_mds.engine.streams import stream as stream_module
+from hf_mds.engine.streams import open_stream as open_stream_module
 from hf_mds.engine.streams.opening import open_stream
 from hf_mds.engine.streams.stream import CacheOptions, Stream
 from hf_mds.errors import FormatError, IntegrityError, ShardFetchError
@@ -162,7 +162,7 @@ def test_a_dataset_that_is_written_again_while_it_is_read(
     server.serve(numbers.write(tmp_path / "1"), "/c4")
     stream = open_stream(Stream(remote=f"{server.url}/c4"), CacheOptions(cache_dir=str(tmp_path / "cache")))
     stream.open(0)
-    stream_module._ASKED_AT.clear()
+    open_stream_module._ASKED_AT.clear()
     server.serve(numbers.write(tmp_path / "2", first=0 if same_sizes else 10**6), "/c4")
     with pytest.raises(IntegrityError, match="got one that was written again"):
         stream.open(1)
