@@ -191,7 +191,7 @@ def test_a_byte_that_flipped_in_the_cache_is_found_and_mended_once(
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
     path.write_bytes(damaged)
-    stream_module._VALIDATED.clear()  # as in another process
+    open_stream_module._VALIDATED.clear()  # as in another process
     assert [sample["t"] for sample in hf_mds.open(f"{server.url}/c4", **options)] == [f"text {n}" for n in range(101)]
     assert caplog.text.count("it is fetched again") == 1
     assert path.read_bytes() != bytes(damaged)
