@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +28,9 @@ _AHEAD_BYTES = 256 << 20
 
 _ROOM_BYTES = 1 << 30
 _ROOM_SHARDS = 16
+_REMOVAL_SECONDS = 10.0
+_SETTLING_SECONDS = 0.1
+"""After an error, until fetches that had just begun have found that they have no place."""
 
 
 @contextmanager
@@ -33,7 +39,8 @@ def open_for_one_pass(stream: Stream) -> Iterator[OpenStream]:
 
     The cache that jobs share would be filled with what no job asked for.
     """
-    with tempfile.TemporaryDirectory(prefix="hf_mds-pass-") as folder:
+    folder = tempfile.mkdtemp(prefix="hf_mds-pass-")
+    try:
         opened = open_stream(stream, CacheOptions(cache_dir=folder))
         needs = [
             sum(raw.bytes + (packed.bytes if packed is not None else 0) for raw, packed in shard.files)
@@ -41,6 +48,21 @@ def open_for_one_pass(stream: Stream) -> Iterator[OpenStream]:
         ]
         limit = max(_ROOM_SHARDS * max(needs, default=0), _ROOM_BYTES)
         yield replace(opened, cache=ShardCache(folder, limit_bytes=limit))
+    except BaseException:
+        _remove(folder)
+        time.sleep(_SETTLING_SECONDS)
+        raise
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder in which fetches may still end that nobody waits for, since an error has ended the pass."""
+    end = time.monotonic() + _REMOVAL_SECONDS
+    shutil.rmtree(folder, ignore_errors=True)
+    while os.path.exists(folder) and time.monotonic() < end:
+        time.sleep(0.02)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def batches_in_order(reader: Reader, begin: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -42,8 +42,8 @@ __all__ = ["OpenStream"]
 _log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 10.0
-_VALIDATED: set[tuple[str, str, str]] = set()
-"""Files that this process has checked: generation, name, hash."""
+_VALIDATED: set[tuple[str, str, str, str]] = set()
+"""Files that this process has checked: address and generation of the dataset, name, hash."""
 
 _ASKED_AT: dict[str, float] = {}
 """When this process last asked whether a dataset is still the one that was opened, by its generation."""
@@ -278,7 +278,7 @@ class OpenStream:
     def _validate_once(self, file: FileInfo, source: BinaryIO) -> None:
         """Check an open file against its hash, if a user asked for that, the first time that this process opens it."""
         name = self.stream.validate_hash
-        if name is None or (self.generation, file.basename, name) in _VALIDATED:
+        if name is None or (self.where, self.generation, file.basename, name) in _VALIDATED:
             return
         digest = hash_file((name,), source)[name]
         if digest != file.hashes[name]:
@@ -286,10 +286,10 @@ class OpenStream:
                 f"{posixpath.join(self.where, file.basename)}: {name} must be {file.hashes[name]} as the index says, "
                 f"got {digest}; the file is damaged or was replaced: copy or write the dataset again"
             )
-        _VALIDATED.add((self.generation, file.basename, name))
+        _VALIDATED.add((self.where, self.generation, file.basename, name))
 
     def _validate(self, file: FileInfo, path: Path) -> None:
         """Check a file that was just made against its hash."""
-        _VALIDATED.discard((self.generation, file.basename, self.stream.validate_hash or ""))
+        _VALIDATED.discard((self.where, self.generation, file.basename, self.stream.validate_hash or ""))
         with path.open("rb") as source:
             self._validate_once(file, source)

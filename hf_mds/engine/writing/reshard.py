@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tqdm import tqdm
@@ -11,9 +12,11 @@ from tqdm import tqdm
 from hf_mds.engine.reading.one_pass import batches_in_order, open_for_one_pass
 from hf_mds.engine.reading.reader import Reader, ReadOptions
 from hf_mds.engine.streams.index_reading import INDEX
+from hf_mds.engine.streams.open_stream import OpenStream
 from hf_mds.engine.streams.stream import Stream
 from hf_mds.engine.writing.outbox import Location
 from hf_mds.engine.writing.writer import MDSWriter
+from hf_mds.format.hashing import hash_names
 from hf_mds.format.index import Index
 from hf_mds.storage.remote import Remote
 
@@ -69,6 +72,7 @@ def reshard(
     Raises:
         ValueError: If `out` is the source's own folder, or an option is wrong.
         FileExistsError: If there is something in `out` already, unless exist_ok or resume.
+        IntegrityError: If a shard is not what the index's hashes say: damage must not get hashes of its own.
         MDSError: Whatever keeps a sample from being read or written.
     """
     given = {"compression": compression, "hashes": hashes, "size_limit": size_limit}
@@ -76,7 +80,7 @@ def reshard(
     for place in out if isinstance(out, (tuple, list)) else (out,):
         _check_elsewhere(Remote(wanted.url), place)
     with open_for_one_pass(wanted) as stream:
-        reader = Reader([stream], ReadOptions(allow_unsafe_types=True))  # pickles are copied, not loaded
+        reader = Reader([_validated(stream)], ReadOptions(allow_unsafe_types=True))  # pickles are copied, not loaded
         writer = MDSWriter(
             columns=dict(reader.encodings) or _NO_COLUMNS,
             out=out,
@@ -89,6 +93,14 @@ def reshard(
             _copy(reader, writer, progress_bar=progress_bar)
     folder = Remote(writer.remote or writer.local, storage_options)
     return Index.from_json(folder.read(INDEX), where=folder.describe(INDEX))
+
+
+def _validated(stream: OpenStream) -> OpenStream:
+    """Return a stream whose files are checked by a hash that all of them have, if there is one."""
+    files = [file for shard in stream.index.shards for pair in shard.files for file in pair if file is not None]
+    names = hash_names().intersection(*(file.hashes for file in files)) if files else frozenset()
+    name = min(names, key=lambda name: (not name.startswith("xxh"), name), default=None)  # xxh: faster than a disk
+    return replace(stream, stream=replace(stream.stream, validate_hash=name))
 
 
 def _copy(reader: Reader, writer: MDSWriter, *, progress_bar: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from PIL import Image
 import hf_mds
 from hf_mds.engine.streams.opening import open_stream
 from hf_mds.engine.streams.stream import Stream
-from hf_mds.errors import WriteError
+from hf_mds.errors import IntegrityError, WriteError
 
 COLUMNS = {
     "array": "ndarray", "blob": "bytes", "fixed": "ndarray:uint16:3", "image": "png", "json": "json", "n": "int",
@@ -158,6 +159,25 @@ def test_nulls_stay(tmp_path: Path) -> None:
     assert samples == list(hf_mds.open(tmp_path / "data"))
     assert any(sample["n"] is None for sample in samples)
     assert hf_mds.diff(tmp_path / "data", tmp_path / "new").is_equal
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_damage_gets_no_hashes_of_its_own(
+    tmp_path: Path, compression: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    folder = write(tmp_path / "data", hashes=["sha1", "xxh64"], compression=compression)
+    hf_mds.reshard(folder, tmp_path / "whole")
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    shard = min(copy.glob("shard*"))
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(IntegrityError, match=rf"{shard}: xxh64 must be .* as the index says"):
+        hf_mds.reshard(copy, tmp_path / "new")
+    assert not (tmp_path / "new/index.json").exists()
+    assert list((tmp_path / "temporary").iterdir()) == []  # though fetches may have been under way
 
 
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
