@@ -47,9 +47,11 @@ def verify(
     from hf_mds.engine.streams.stream import Stream
     from hf_mds.storage.remote import Remote
 
+    if source is not None and (cached or not repair):
+        raise typer.BadParameter("must come with --repair, and without --cached", param_hint="--from")
     options: dict[str, Any] = {"fast": fast, "decode": decode, "cached": cached, "repair": repair, "num_proc": num_proc}
     options |= {"source": source, "progress_bar": shows_progress(progress)}
-    splits = [None] if split is not None or repair else find_splits(Remote(Stream(remote=path).url))
+    splits = [""] if split is not None or repair else find_splits(Remote(Stream(remote=path).url))
     reports = []
     for name in splits:
         wanted = name or split
@@ -59,7 +61,7 @@ def verify(
             typer.echo(str(reports[-1]))
     if as_json:
         said = [report.to_dict() for report in reports]
-        typer.echo(json.dumps(said[0] if len(splits) == 1 else {"path": path, "splits": said}, indent=2))
+        typer.echo(json.dumps(said[0] if splits == [""] else {"path": path, "splits": said}, indent=2))
     if not all(report.is_sound for report in reports):
         raise typer.Exit(1)
 

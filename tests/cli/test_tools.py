@@ -28,7 +28,10 @@ def test_verify_tells_what_is_wrong_and_repairs_it(dataset: Path, tmp_path: Path
     run("verify", dataset, "--shards", "3", code=1)
     for wrong in ("10", "x"):
         assert "--shards" in run("verify", dataset, "--shards", wrong, code=2).stderr
-    assert "hf-mds: " in run("verify", dataset, "--repair", code=1).stderr
+    assert "give its URL as source= (--from)" in run("verify", dataset, "--repair", code=1).stderr
+    for options in ([], ["--cached", "--repair"]):
+        text = run("verify", dataset, "--from", whole, *options, code=2).stderr
+        assert "--from: must come with --repair, and without --cached" in text
     out = run("verify", dataset, "--repair", "--from", f"file://{whole}", "--no-progress").stdout
     assert "fetched again: shard.00003.mds.zstd" in out
     assert run_json("verify", dataset, "--json")["is_sound"]
@@ -48,6 +51,8 @@ def test_verify_of_a_folder_of_splits_and_of_the_cache(tmp_path: Path, cache: Pa
     damage(tmp_path / "data/val/shard.00000.mds.zstd")
     said = run_json("verify", tmp_path / "data", "--json", code=1)
     assert [report["is_sound"] for report in said["splits"]] == [True, False]
+    shutil.rmtree(tmp_path / "data/val")
+    assert len(run_json("verify", tmp_path / "data", "--json")["splits"]) == 1
 
 
 def test_progress_is_shown_on_stderr(dataset: Path, tmp_path: Path) -> None:

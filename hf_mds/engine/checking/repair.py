@@ -52,7 +52,9 @@ def repair_of(folder: Remote, options: VerifyOptions) -> Repair:
             "remote folder; put whole files there, or repair a local copy and copy it there"
         )
     if options.source is None:
-        raise ValueError(f"{folder.describe()}: repair must have a source to fetch from, got none; give its URL")
+        raise ValueError(
+            f"{folder.describe()}: repair must have a source to fetch from, got none; give its URL as source= (--from)"
+        )
     source = Stream(remote=options.source, storage_options=options.storage_options)
     return FolderRepair(folder, Remote(source.url, options.storage_options))
 
