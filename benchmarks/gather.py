@@ -22,7 +22,7 @@ import workloads
 import hf_mds
 from hf_mds.format.gather import gather
 from hf_mds.format.index import Index
-from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.format.values import SampleDecoder, to_pylist
 from hf_mds.format.view import Shard, open_shard
 
 
@@ -68,8 +68,9 @@ def measure(name: str, folder: Path, args: argparse.Namespace) -> None:
         to_pylist(batch, source.workload.columns)
 
     def one_by_one(stop: int) -> None:
+        decoder = SampleDecoder(names)
         for shard_id, row in zip(shard_ids[:stop].tolist(), rows[:stop].tolist(), strict=True):
-            decode_sample(shards[shard_id], row, names)
+            decoder.decode(shards[shard_id], row)
 
     few, num_bytes = min(args.samples, 5000), source.table.nbytes
     plain, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
@@ -81,7 +82,7 @@ def measure(name: str, folder: Path, args: argparse.Namespace) -> None:
         "dicts, batch 1024": (lambda: batches(1024, args.samples, to_dicts), args.samples),
         "dicts, batch 32": (lambda: batches(32, args.samples, to_dicts), args.samples),
         "dicts, batch 1": (lambda: batches(1, few, to_dicts), few),
-        "decode_sample": (lambda: one_by_one(few), few),
+        "one by one": (lambda: one_by_one(few), few),
     }
     seconds = median_seconds({title: run for title, (run, _) in runs.items()}, args.repeats)
     print(f"\n{name}: {args.samples} samples, {num_bytes / args.samples:.0f} bytes each, {len(shards)} shards")

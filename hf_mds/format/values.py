@@ -97,14 +97,14 @@ def column_values(
 class SampleDecoder:
     """Makes dicts of native values, None for nulls, of single samples: the short way, without Arrow."""
 
-    __slots__ = ("_allow_unsafe_types", "_chosen", "_columns", "_layout")
+    __slots__ = ("_allow_unsafe_types", "_columns", "_last")
 
     def __init__(self, columns: Sequence[str], *, allow_unsafe_types: bool = False) -> None:
         """Decode some columns, in this order; `allow_unsafe_types` as in `to_pylist`."""
         self._columns = tuple(columns)
         self._allow_unsafe_types = allow_unsafe_types
-        self._layout: Layout | None = None  # that of the last shard, nearly always that of the next
-        self._chosen: list[_Chosen] = []
+        # The layout of the last shard, nearly always that of the next, and what is read of it; one object, for threads.
+        self._last: tuple[Layout | None, list[_Chosen]] = (None, [])
 
     def decode(self, shard: AnyShard, row: int) -> dict[str, Any]:
         """Return a sample.
@@ -118,8 +118,10 @@ class SampleDecoder:
             found = shard.columns(np.array([row], np.int64), self._columns)
             return {name: found[name][0] for name in self._columns}
         layout, view = shard.layout, shard.view
-        if layout is not self._layout:
-            self._chosen, self._layout = self._choose(layout), layout
+        last, chosen = self._last
+        if layout is not last:
+            chosen = self._choose(layout)
+            self._last = layout, chosen
         begin, end = shard.sample_span(row)
         heads = layout.head.unpack_from(view, begin)  # the sizes of the columns whose size varies
         if begin + layout.min_bytes + sum(heads) != end:
@@ -128,7 +130,7 @@ class SampleDecoder:
         sample: dict[str, Any] = {}
         name = ""
         try:
-            for name, place, before, varying, size, decode in self._chosen:
+            for name, place, before, varying, size, decode in chosen:
                 if mask is not None and is_null(mask, layout.bit_of(place)):
                     sample[name] = None
                     continue

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -56,6 +58,26 @@ def test_arrays_are_writable_and_keep_no_batch_alive(maker: Any) -> None:
         assert second[name][0, 0] == 1
         assert first[name].base is None or first[name].base.nbytes == array.nbytes
         np.testing.assert_array_equal(SampleDecoder([name]).decode(shard, 0)[name], array, strict=True)
+
+
+def test_one_decoder_serves_threads_and_shards_of_several_layouts(maker: Any) -> None:
+    """As where the shards behind the first null have one column more."""
+    shards = [
+        maker.open({"n": "int"}, [{"n": b"\7" + bytes(7)}]),
+        maker.open({"a": "str", "n": "int"}, [{"a": b"longer than eight bytes", "n": b"\7" + bytes(7)}]),
+    ]
+    decoder = SampleDecoder(["n"])
+
+    def are_right(first: int) -> bool:
+        return all(decoder.decode(shards[turn % 2], 0) == {"n": 7} for turn in range(first, first + 30_000))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(are_right, range(4)))
+    finally:
+        sys.setswitchinterval(before)
 
 
 class _Trap:

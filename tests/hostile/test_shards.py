@@ -13,7 +13,7 @@ import pytest
 from hf_mds.errors import FormatError
 from hf_mds.format.gather import gather, name_row, row_bytes
 from hf_mds.format.index import ShardInfo
-from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.format.values import SampleDecoder, to_pylist
 from hf_mds.format.view import open_shard
 
 COLUMNS = {"a": "str", "b": "int", "c": "ndarray", "d": "json"}
@@ -124,7 +124,7 @@ def test_sizes_that_do_not_add_up_name_file_sample_and_columns(maker: Any, word:
         with pytest.raises(FormatError, match=match):
             gather([shard], ids, rows, columns)
         with pytest.raises(FormatError, match=match):
-            decode_sample(shard, 4, columns)
+            SampleDecoder(columns).decode(shard, 4)
     with pytest.raises(FormatError, match=match):
         shard.locate(1, rows)
     assert gather([shard], ids[:2], rows[:2], NAMES).num_rows == 2
@@ -177,7 +177,7 @@ def test_a_file_that_changes_under_its_map(maker: Any) -> None:
             struct.pack_into("<I", data, 4 + 4 * row, value)
             for read in (
                 lambda: gather([shard], ids, rows, NAMES),
-                lambda: [decode_sample(shard, one, NAMES) for one in range(6)],
+                lambda: [SampleDecoder(NAMES).decode(shard, one) for one in range(6)],
             ):
                 with pytest.raises(FormatError, match=r"^s: sample "):
                     read()
@@ -201,7 +201,7 @@ def test_random_damage_is_an_error_or_other_values_never_a_crash(maker: Any) -> 
             assert int(row_bytes([shard], ids, rows).sum()) <= len(data)
             to_pylist(gather([shard], ids, rows, NAMES), COLUMNS, name_row=name_row([shard], ids, rows))
             for row in range(6):
-                decode_sample(shard, row, NAMES)
+                SampleDecoder(NAMES).decode(shard, row)
         except FormatError as error:
             refused += 1
             located += str(error).startswith("s: ")

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from hf_mds.format.arrays import list_array
 from hf_mds.format.encodings import parse_encoding
 from hf_mds.format.gather import arrow_schema, gather, row_bytes
-from hf_mds.format.values import decode_sample, to_pylist
+from hf_mds.format.values import SampleDecoder, to_pylist
 
 DTYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"]
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)
@@ -94,9 +94,10 @@ def test_gathered_values_are_the_decoded_ones(maker: Any, dataset: Any, data: st
     assert batch.schema == arrow_schema(shards[0].info, names)
     samples = to_pylist(batch, columns, allow_unsafe_types=True)
     assert len(samples) == len(chosen)
+    decoder = SampleDecoder(names, allow_unsafe_types=True)
     for (shard_id, row), sample in zip(chosen, samples, strict=True):
         assert list(sample) == names
-        one = decode_sample(shards[shard_id], row, names, allow_unsafe_types=True)
+        one = decoder.decode(shards[shard_id], row)
         for name in names:
             expected = parse_encoding(columns[name]).decode(stored[shard_id][row][name])
             assert same(expected, sample[name])
