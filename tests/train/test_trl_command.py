@@ -61,7 +61,8 @@ def test_the_example_of_the_page_trains_on_the_samples_of_the_plan(home: Path, m
     (home / "hf/accelerate").mkdir(parents=True)
     (home / "hf/accelerate/default_config.yaml").write_text(yaml.safe_dump(ACCELERATE))
     monkeypatch.setenv("HF_HOME", str(home / "hf"))
-    run_program(command, home)
+    # When trl has done all, a process of gloo's now and then waits for ever in torch, where it lets the model go.
+    run_program(command, home, seconds=60, must_end=False)
     state = json.loads((home / "out/checkpoint-4/trainer_state.json").read_text())
     losses = [entry["loss"] for entry in state["log_history"] if "loss" in entry]
 
