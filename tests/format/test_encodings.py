@@ -302,3 +302,41 @@ def test_bytes_that_are_none_of_the_encoding(name: str, data: bytes, reason: str
 def test_decoding_takes_memory_views() -> None:
     assert decode("str", memoryview(b"xab")[1:]) == "ab"  # type: ignore[arg-type]
     assert decode("int", memoryview(bytes(8))) == 0  # type: ignore[arg-type]
+
+
+def _pictures() -> tuple[Any, Any]:
+    import PIL.Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3), np.uint8)
+    return PIL.Image.fromarray(pixels), PIL.Image.fromarray(pixels[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bytes", b"\x00\xff" * 50),
+        ("str", "漢字" * 50),
+        ("int", -(2**62)),
+        *((name, np.ones(1, name)[0]) for name in SCALARS),
+        ("str_int", 10**40),
+        ("str_float", 0.1),
+        ("str_decimal", Decimal("0.10")),
+        ("json", {"é": [1, None, 2.5, "text"]}),
+        ("ndarray", np.arange(50, dtype=np.uint16).reshape(5, 10)),
+        ("ndarray:float32", np.arange(50, dtype=np.float32)),
+        ("ndarray:int64:3", np.arange(3)),
+        ("ndarray:int16:2,1,3", np.arange(6, dtype=np.int16).reshape(2, 1, 3)),
+        *((name, _pictures()[0]) for name in ("pil", "jpeg", "png")),
+        *((name, [*_pictures()]) for name in ("list[pil]", "list[jpeg]", "list[png]", "jpeg_array", "jpegarray")),
+        ("pkl", {"a": b"bytes" * 50, "b": bytearray(50), "c": np.arange(50)}),
+    ],
+)
+def test_what_is_decoded_keeps_nothing_of_a_view(name: str, value: Any) -> None:
+    """A view of a mapped file would keep the file, and change with it."""
+    data = encode(name, value)
+    file = bytearray(b"before" + data + b"behind")
+    found = parse_encoding(name).decode(memoryview(file)[6:-6])
+    file[:] = bytes(len(file))
+    file.clear()  # which a view that is still there would not let be
+    shown = [pickle.dumps(one) for one in (found, decode(name, data))]  # of pictures: mode, size and pixels
+    assert shown[0] == shown[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,22 @@ def test_what_is_not_there(samples: hf_mds.Samples, index: Any) -> None:
 def test_what_is_no_index(samples: hf_mds.Samples, index: Any) -> None:
     with pytest.raises(TypeError, match="number"):
         samples[index]
+
+
+def test_shards_of_several_layouts_in_any_order(tmp_path: Path) -> None:
+    """Behind the first null shards have one column more; threads may read as well."""
+    rows = [{"n": n, "t": None if n > 50 and n % 3 == 0 else f"text {n}", "f": n / 2} for n in range(100)]
+    columns = {"n": "int", "t": "str", "f": "float64"}
+    with hf_mds.MDSWriter(out=str(tmp_path), columns=columns, size_limit=600) as writer:
+        for row in rows:
+            writer.write(row)
+    samples = hf_mds.open(tmp_path)
+    assert samples[:] == rows  # and all shards are open
+    order = np.random.default_rng(0).permutation(100).tolist()
+    assert [samples[n] for n in order] == [rows[n] for n in order]
+    assert [samples[n - 100] for n in order] == [rows[n] for n in order]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(samples.__getitem__, order * 20)) == [rows[n] for n in order] * 20
 
 
 def test_columns(folder: str) -> None:
