@@ -9,6 +9,7 @@ import datasets
 
 import hf_mds
 import hf_mds.builders.mds.mds  # what load_dataset imports when it first makes one of our datasets
+import hf_mds.hf.batches.collate  # and what its first batch imports
 from hf_mds import StreamingDataLoader
 from systems.datasets_parquet import to_dataset
 

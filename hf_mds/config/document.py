@@ -92,10 +92,11 @@ class Document:
         target: Any = self.values
         place: Place = ()
         for part in way:
+            here = (*place, part)
             if isinstance(target, dict) and target.get(part) is None:
                 target[part] = {}
-                self.lines[(*place, part)] = where
-            target, place = _step(target, part, place, where, self.name), (*place, part)
+                self.lines[here] = where
+            target, place = _step(target, part, place, where, self.name), here
         if isinstance(target, list):
             _step(target, last, place, where, self.name)
         if not isinstance(target, (dict, list)):

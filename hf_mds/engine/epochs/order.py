@@ -26,7 +26,7 @@ from hf_mds.plan.permutation import TableStore
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AHEAD_IDS", "Ids", "LazyIds", "View", "Window", "end_of_epoch", "read_ids"]
+__all__ = ["Ids", "LazyIds", "View", "Window", "end_of_epoch", "read_ids"]
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class Window:
         return replace(self, stop=stop if self.stop is None else min(stop, self.stop))
 
 
-AHEAD_IDS = 1 << 15
-"""Ids that are computed at a time, where fewer are asked for."""
+_FIRST_IDS, _MOST_IDS = 1 << 10, 1 << 15
+"""Ids that are computed at a time, where fewer are asked for: few at first, for a batch that is waited for."""
 
 
 class LazyIds:
@@ -155,6 +155,10 @@ class LazyIds:
         """Compute into `_held_ids` the batches that some ids lie in, and some after them: they are asked for next."""
         raise NotImplementedError
 
+    def _ahead(self, size: int) -> int:
+        """Return how many batches of a size to compute where fewer are asked for."""
+        return max(1, min(max(_FIRST_IDS, 4 * len(self._held)), _MOST_IDS) // size)
+
 
 class Ids(LazyIds):
     """The ids that a view reads."""
@@ -176,7 +180,7 @@ class Ids(LazyIds):
     def _hold(self, start: int, stop: int) -> None:
         size = self._plan.spec.batch_size
         first = start // size
-        last = max(-(-stop // size), min(-(-self._last // size), first + max(1, AHEAD_IDS // size)))
+        last = max(-(-stop // size), min(-(-self._last // size), first + self._ahead(size)))
         self._held_ids = self._plan.ids(*self._place, start=first, stop=last).ravel()
         self._held = range(first * size, first * size + len(self._held_ids))
 

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_mds.engine.epochs.order import AHEAD_IDS, LazyIds, View, Window, end_of_epoch
+from hf_mds.engine.epochs.order import LazyIds, View, Window, end_of_epoch
 from hf_mds.lazy import cached_property
 from hf_mds.plan import EpochPlan, EpochSpec, World, plan_epoch
 from hf_mds.plan.permutation import TableStore
@@ -193,7 +193,7 @@ class ShareIds(LazyIds):
 
     def _hold(self, start: int, stop: int) -> None:
         first = min(start // self._size, len(self._numbers))
-        last = max(-(-stop // self._size), first + max(1, AHEAD_IDS // self._size))
+        last = max(-(-stop // self._size), first + self._ahead(self._size))
         ids = self._rows.full(np.array(self._numbers[first:last], np.int64)).ravel()
         if last > len(self._numbers):
             ids = np.concatenate([ids, *map(self._rows.last, self._last_row)])
