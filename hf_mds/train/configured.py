@@ -112,6 +112,18 @@ class Config(TrainingConfig):
         """Return whether data are MDS, so that their order is that of a plan."""
         return bool(self.members(kind)[0].streams)
 
+    def check_steps(self) -> None:
+        """See that it is known, or given, how many steps there are.
+
+        Raises:
+            ConfigError: If it is not.
+        """
+        if self.max_steps is None and not self.is_mds("train"):
+            raise ConfigError(
+                "max_steps must be given where the data are no MDS, for nobody knows how many samples they have; or "
+                "convert them: hf-mds convert"
+            )
+
     def packs_in_plan(self, kind: str) -> bool:
         """Return whether packs are part of the order: samples are packed, and are MDS of tokens."""
         wanted = self.sample_packing if kind == "train" else self.eval_sample_packing

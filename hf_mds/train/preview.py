@@ -54,6 +54,8 @@ def _plan(config: Config, mix: Any) -> Iterator[str]:
     )
     if not config.is_mds("train"):
         yield "No plan: the data are no MDS, so the order is that of their files, and resuming reads them again"
+        config.check_steps()
+        yield f"Steps: {config.max_steps}"
         return
     source, members = mix.leaf.source, mix_streams(config.members("train"), weighted=True)[1]
     spec = source.spec

@@ -58,8 +58,9 @@ class Prompt:
         """Return a value of a column, which must be of a kind."""
         value = values.get(name)
         if not isinstance(value, kind):
+            column = columns_of_type(self.entry)[name][0]  # as the data call it, and not the mix
             raise FormatError(
-                f"{self.where}: column {self.columns.get(name, name)!r} must be {what} for type: {self.entry.type}, "
+                f"{self.where}: column {column!r} must be {what} for type: {self.entry.type}, "
                 f"got {type(value).__name__}"
             )
         return value

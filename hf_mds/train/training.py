@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 def make_trainer(config: Config) -> Any:
     """Return trl's SFTTrainer as a configuration says, ready to train."""
+    config.check_steps()
     args = SFTConfig(**sft_arguments(config, padding_free=config.sample_packing))
     tokenizer = config.load_tokenizer()
     return SFTTrainer(

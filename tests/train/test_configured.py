@@ -187,6 +187,9 @@ def test_what_is_no_mds(tmp_path: Path, ds_type: str) -> None:
         load(tmp_path, given, given).train_dataset(make_tokenizer())
     with pytest.raises(ConfigError, match="must be MDS to be mixed, or to hold out"):
         load(tmp_path, given, val_set_size=0.1).train_dataset(make_tokenizer())
+    with pytest.raises(ConfigError, match="max_steps must be given where the data are no MDS"):
+        load(tmp_path, given).check_steps()
+    load(tmp_path, given, max_steps=3).check_steps()
 
 
 def test_splits(data: Path, tmp_path: Path) -> None:
@@ -253,6 +256,12 @@ def test_samples_that_do_not_fit(tmp_path: Path) -> None:
         FormatError, match=r"datasets\[0\] \(.*nulls\): column 'text' must be text for type: completion, got None"
     ):
         list(dataset)
+    hf_mds.to_mds(Dataset.from_dict({"text": ["a"]}), tmp_path / "text")
+    hf_mds.to_mds(Dataset.from_dict({"mine": [[1]]}), tmp_path / "lists")  # in the mix, the column has another name
+    entries = [{"path": str(tmp_path / "text"), "type": "completion"}]
+    entries.append({"path": str(tmp_path / "lists"), "type": "completion", "field": "mine"})
+    with pytest.raises(FormatError, match=r"datasets\[1\] \(.*lists\): column 'mine' must be text .*, got list"):
+        list(load(tmp_path, *entries).train_dataset(make_tokenizer()))
     hf_mds.to_mds(Dataset.from_dict({"messages": [[{"from": "x", "value": "y"}]]}), tmp_path / "chat")
     given = {"path": str(tmp_path / "chat"), "type": "chat_template"}
     with pytest.raises(FormatError, match="messages must have role and content"):
