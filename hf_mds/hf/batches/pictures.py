@@ -34,7 +34,8 @@ def stacked(images: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.uint8]] | None
     """
     first = images[0]
     channels = _CHANNELS.get(getattr(first, "mode", ""))
-    if channels is None or any(image.size != first.size or image.mode != first.mode for image in images[1:]):
+    kinds = {(getattr(image, "mode", None), getattr(image, "size", None)) for image in images}  # of None as well
+    if channels is None or len(kinds) > 1:
         return None
     batch = np.empty((len(images), channels, first.height, first.width), np.uint8)
     for image, planes in zip(images, batch, strict=True):

@@ -22,6 +22,9 @@ from hf_mds.engine.loading.channel import Channel
 from hf_mds.engine.loading.handover import Requests, dealt
 from hf_mds.engine.loading.parcels import Parcel, Post
 
+# From Python 3.12 on a fork warns where threads run, and torch has some.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+
 
 def through(batches: list[Any], **options: Any) -> list[Any]:
     """Send batches as a worker does, and receive them."""
@@ -168,6 +171,67 @@ def test_a_child_does_not_give_back_what_its_parent_has() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert channel.write([memoryview(bytes(100_000))]) != start
+
+
+def test_a_child_keeps_what_its_parent_had_for_as_long_as_it_lives() -> None:
+    """As with torch's own loader: a process that saves a batch is not given the bytes of a later one."""
+    channel = Channel()
+    start = channel.write([memoryview(b"a" * 100_000)])
+    assert start == 0
+    views = channel.read(start, [100_000])
+    go, done = os.pipe(), os.pipe()
+    if (child := os.fork()) == 0:
+        os.read(go[0], 1)
+        os.write(done[1], bytes(views[0][50_000:50_003]))
+        os._exit(0)
+    del views
+    gc.collect()
+    for _ in range(3):
+        start = channel.write([memoryview(b"b" * 100_000)])
+        assert start
+        channel.read(start, [100_000])
+    os.write(go[1], b"!")
+    assert os.read(done[0], 3) == b"aaa"
+    os.waitpid(child, 0)
+    channel.read(start, [100_000])  # looks after what children had
+    assert channel.write([memoryview(b"c" * 100_000)]) == 0
+    for descriptor in (*go, *done):
+        os.close(descriptor)
+
+
+def test_forks_leave_no_descriptors_behind() -> None:
+    channel = Channel()
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(5):
+        start = channel.write([memoryview(bytes(100_000))])
+        assert start is not None
+        views = channel.read(start, [100_000])
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        del views
+        assert number == 0 or len(os.listdir("/proc/self/fd")) <= before + 2  # one of them is the map's
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.parametrize("loader_ends_first", [False, True])
+def test_a_batch_that_is_kept_keeps_no_memory_but_its_own(loader_ends_first: bool) -> None:
+    """One of every epoch, say: each has a channel of its own, of which all else is given back."""
+    post: Any = Post(1)
+    sent = [post.send(0, [torch.full((1 << 19,), number)], is_last=False, seconds=0.0) for number in range(4)]
+    batches = [pickle.loads(pickle.dumps(letter)).batches[0] for letter in sent]
+    descriptor = os.dup(post.channels[0]._descriptor)
+    assert os.fstat(descriptor).st_blocks * 512 >= 16 << 20
+    kept = batches[2]
+    if loader_ends_first:
+        post = None
+    batches.clear()
+    post = None
+    gc.collect()
+    assert os.fstat(descriptor).st_blocks * 512 <= 5 << 20
+    assert kept.tolist() == [2] * (1 << 19)
+    os.close(descriptor)
 
 
 def test_tensors_that_share_memory_share_it_afterwards() -> None:

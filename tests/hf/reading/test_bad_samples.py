@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def test_without_pillow_the_package_is_to_blame_not_the_data(
         next(iter(dataset))
 
 
-@pytest.mark.parametrize("format_type", [None, "numpy"])
+@pytest.mark.parametrize("format_type", [None, "numpy", "torch"])
 def test_skipping_an_image_that_is_none(images: str, tmp_path: Path, format_type: str | None) -> None:
     dataset = load(images, tmp_path, on_bad_sample="skip").with_format(format_type)
     expected = [9 if n in (7, 8) else n for n in range(40)]
@@ -75,6 +76,27 @@ def test_skipping_an_image_that_is_none(images: str, tmp_path: Path, format_type
     assert [first_pixel(sample["image"]) for sample in dataset] == expected
     (ledger,) = (tmp_path / "cache" / "bad-samples").iterdir()
     assert [json.loads(line)["sample"] for line in ledger.read_text().splitlines()] == [7, 8]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_pictures_that_are_none_among_those_of_a_batch(images: str, tmp_path: Path, num_workers: int) -> None:
+    """Where pictures are collated in the loader's own way."""
+    options = {"num_workers": num_workers, "batch_size": 4}
+    good = load(images, tmp_path, columns=["n"], shuffle=True).with_format("torch")
+    wanted = [batch["n"].tolist() for batch in hf_mds.StreamingDataLoader(good, **options)]
+    skipping = load(images, tmp_path, on_bad_sample="skip", shuffle=True).with_format("torch")
+    found = list(hf_mds.StreamingDataLoader(skipping, **options))
+    expected = [[9 if n in (7, 8) else n for n in batch] for batch in wanted]
+    assert [batch["n"].tolist() for batch in found] == expected
+    assert [batch["image"].tolist() for batch in found] == [[[[[n] * 2] * 2] for n in batch] for batch in expected]
+    (ledger,) = (tmp_path / "cache" / "bad-samples").iterdir()
+    assert {json.loads(line)["sample"] for line in ledger.read_text().splitlines()} == {7, 8}
+    assert "cannot identify image file" in ledger.read_text()
+    try:
+        list(hf_mds.StreamingDataLoader(load(images, tmp_path).with_format("torch"), **options))
+    except FormatError as error:
+        told = str(error.with_traceback(None))  # torch's frames would keep the workers
+    assert re.search(r"shard\.00000\.mds: sample 7: .*cannot identify image file", told)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
