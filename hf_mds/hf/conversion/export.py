@@ -127,6 +127,6 @@ def _load(source: Any, *, streaming: bool, storage_options: Mapping[str, Any] | 
     place: dict[str, Any] = {"data_files": location} if is_index else {"data_dir": location}
     given = {} if storage_options is None else {"storage_options": storage_options}
     loaded = datasets.load_dataset("mds", streaming=streaming, **place, **given, **options)
-    if is_index or Remote(location, storage_options).exists(INDEX):
+    if isinstance(loaded, dict) and (is_index or Remote(location, storage_options).exists(INDEX)):
         return next(iter(loaded.values()))
-    return loaded
+    return loaded  # one dataset, too, where split= names it

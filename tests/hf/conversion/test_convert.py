@@ -499,6 +499,17 @@ def test_to_parquet_of_plain_folders_in_groups(tmp_path: Path) -> None:
     assert len(hf_mds.to_dataset(tmp_path / "a", cache_dir=str(tmp_path / "c"), columns=["n"])) == 5000
 
 
+def test_out_again_of_one_split(tmp_path: Path) -> None:
+    source = Dataset.from_dict({"n": list(range(9))})
+    hf_mds.to_mds(source, tmp_path / "a")
+    hf_mds.to_mds(DatasetDict(train=source, test=source.select([3])), tmp_path / "splits")
+    cache = str(tmp_path / "cache")
+    for folder in ("a", "a/index.json", "splits"):
+        assert len(hf_mds.to_dataset(tmp_path / folder, split="train", cache_dir=cache)) == 9
+        assert hf_mds.to_parquet(tmp_path / folder, tmp_path / "n.parquet", split="train") == 9
+    assert hf_mds.to_dataset(tmp_path / "splits", split="test", cache_dir=cache)["n"][:] == [3]
+
+
 def test_to_parquet_leaves_nothing_half_done(tmp_path: Path) -> None:
     hf_mds.to_mds(some(200), tmp_path / "a", size_limit=2000)
     (tmp_path / "a" / "shard.00003.mds").unlink()
