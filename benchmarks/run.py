@@ -1,6 +1,6 @@
 """Our reading beside that of other systems, on the same samples, in the same run.
 
-    make bench                                            # everything: some 25 minutes on two processors
+    make bench                                            # everything: some 30 minutes on two processors
     python benchmarks/run.py --quick                      # little data, one repeat: a look, no figures to quote
     python benchmarks/run.py --only "text, shuffled" --systems hf_mds,litdata
 
