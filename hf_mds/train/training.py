@@ -53,10 +53,22 @@ def train(config: Config, *, resume: bool = False) -> Any:
     checkpoint = config.resume_from_checkpoint
     if checkpoint is None and (resume or config.auto_resume_from_checkpoints):
         checkpoint = last_checkpoint(Path(config.output_dir))
+        num_steps = _num_steps(Path(config.output_dir))
+        if checkpoint is not None and config.max_steps is not None and num_steps >= config.max_steps:
+            _log.warning("%s: the run is finished, with %d steps; nothing to resume", config.output_dir, num_steps)
+            return trainer  # a Trainer that resumes goes one step further
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
     trainer.save_state()
     return trainer
+
+
+def _num_steps(folder: Path) -> int:
+    """Return the steps of a run that has ended and saved its model, 0 where there is none."""
+    try:
+        return int(json.loads((folder / "trainer_state.json").read_text())["global_step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def last_checkpoint(folder: Path) -> str | None:

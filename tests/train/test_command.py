@@ -104,6 +104,13 @@ def test_resuming_in_any_epoch(work: Path, whole: Path, step: int) -> None:
     assert losses(out) == pytest.approx(losses(whole), abs=1e-4)
 
 
+def test_a_finished_run_has_nothing_to_resume(work: Path, whole: Path) -> None:
+    out = shutil.copytree(whole, work / "finished")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    training.train(hf_mds.load_config(write(work, out.name)), resume=True)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
 def test_a_kill_of_two_ranks_and_one_goes_on(work: Path, whole: Path) -> None:
     out = work / "killed"
     path = write(work, "killed", micro_batch_size=2, dataloader_num_workers=1)
