@@ -420,6 +420,10 @@ def test_sources_that_cannot_be_read(hub: Hub, client: Client, numbers: Numbers,
     bad = Path(numbers.write(tmp_path / "bad", hashes=["xxh64"]))
     shard = bad / "shard.00001.mds"
     data = shard.read_bytes()
+    for name in ("me/a b", "me/a/b"):
+        with pytest.raises(ClientError, match="repo_id must be one such as 'me/corpus-mds', got ") as error:
+            push(client, bad, name)
+        assert "ValueError" in error.value.kinds
     refused("config_name must be made of letters", "ValueError", config_name="a/b")
     refused("split must be made of letters", "ValueError", split="train[:5]")
     refused("must be given for datasets that are converted", "TypeError", compression="zstd")

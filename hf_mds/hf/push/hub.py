@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
 from hf_mds.engine.streams.index_reading import INDEX
@@ -85,6 +87,10 @@ def push_to_hub(  # noqa: PLR0913 - what `datasets.Dataset.push_to_hub` takes, a
         PermissionError: If there is no token, or it does not do. (An AccessDeniedError, and a StorageError.)
         StorageError: If the Hub cannot be reached, or another push to the same split is under way.
     """
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"repo_id must be one such as 'me/corpus-mds', got {repo_id!r}: {error}") from None
     check_name("config_name", config_name, _CONFIG_NAME)
     sources = push_sources(source, split, storage_options, conversion)
     repository = Repository(repo_id, revision=revision, token=token, create_pr=create_pr, retry=retry)
