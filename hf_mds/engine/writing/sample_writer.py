@@ -191,7 +191,7 @@ class SampleWriter:
         note = (
             f"hf_mds: {self._outbox.where} has no index.json and is no dataset: the writer stopped after "
             f"{self._num_samples} samples, {stored} of them in {len(shards)} finished shards; "
-            "resume=True goes on after those that were stored"
+            "resume=True (of a push, pushing again) goes on after those that were stored"
         )
         self._outbox.close()
         if sys.version_info >= (3, 11):
