@@ -236,10 +236,11 @@ class _Verification:
         own = {file.basename for shard in self._stream.index.shards for pair in shard.files for file in pair if file}
         strangers = sorted(name for name in (names or ()) if name not in own and not _is_expected(name))
         repaired = self._repair.repaired if self._repair is not None else ()
+        looked_at = [found for found in findings if found.num_files or found.faults]  # of a cache, those it has
         return VerifyReport(
             path=self._stream.where,
-            num_samples=sum(self._stream.index.shards[found.shard].samples for found in findings),
-            num_shards=len(findings),
+            num_samples=sum(self._stream.index.shards[found.shard].samples for found in looked_at),
+            num_shards=len(looked_at),
             num_files=sum(found.num_files for found in findings),
             num_unhashed_files=sum(found.num_unhashed for found in findings),
             num_bytes=sum(found.num_bytes for found in findings),

@@ -381,7 +381,8 @@ def test_repair_needs_a_source_of_the_same_dataset(folder: Path, tmp_path: Path)
 def test_the_cache_is_checked_and_repaired(tmp_path: Path) -> None:
     source = write(tmp_path / "source", compression="zstd", hashes=["xxh64"])
     stream = open_stream(Stream(remote=f"file://{source}"))
-    assert hf_mds.verify(source, cached=True).num_files == 0
+    empty = hf_mds.verify(source, cached=True)
+    assert (empty.num_files, empty.num_shards, empty.num_samples) == (0, 0, 0)
     paths = []
     for shard_id in (0, 2):
         stream.open(shard_id)
