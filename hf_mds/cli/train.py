@@ -52,7 +52,8 @@ def train(
             return
         from hf_mds.train.training import train as run
 
-        run(loaded, resume=resume)
+        trainer = run(loaded, resume=resume)
+        trainer.accelerator.end_training()  # else torch may abort a process that leaves while others are at work
     except ConfigError as error:
         for line in str(error).splitlines():
             typer.echo(f"hf-mds: {line}", err=True)
