@@ -141,3 +141,15 @@ def numbers() -> Numbers:
 def folder(numbers: Numbers, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A dataset of 101 samples in ten shards or so."""
     return numbers.write(tmp_path_factory.mktemp("numbers") / "c4")
+
+
+@pytest.fixture
+def load(folder: str) -> Callable[..., Any]:
+    """Return a function that loads the numbers, shuffled, in batches of 4."""
+    from datasets import load_dataset
+
+    def load(**options: Any) -> Any:
+        given = {"shuffle": True, "batch_size": 4, "num_canonical_nodes": 1, **options}
+        return load_dataset("mds", data_dir=folder, split="train", streaming=True, **given)
+
+    return load

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from datasets import interleave_datasets, load_dataset
 from datasets.distributed import split_dataset_by_node
+from loaders import batches, double_batch, take
 from torch.utils.data import DataLoader
 
 import hf_mds
@@ -22,30 +22,6 @@ pytestmark = [
     # From Python 3.12 on a fork warns where threads run; torch forks its workers by default all the same.
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning"),
 ]
-
-
-@pytest.fixture
-def load(folder: str) -> Callable[..., Any]:
-    def load(**options: Any) -> Any:
-        given = {"shuffle": True, "batch_size": 4, "num_canonical_nodes": 1, **options}
-        return load_dataset("mds", data_dir=folder, split="train", streaming=True, **given)
-
-    return load
-
-
-def batches(loader: Any) -> list[list[int]]:
-    return [batch["n"].tolist() for batch in loader]
-
-
-def take(loader: Any, count: int) -> Any:
-    iterator = iter(loader)
-    for _ in range(count):
-        next(iterator)
-    return json.loads(json.dumps(loader.state_dict()))
-
-
-def double_batch(batch: dict[str, Any]) -> dict[str, Any]:
-    return {"m": [n * 2 for n in batch["n"]]}
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 5])

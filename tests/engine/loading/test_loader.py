@@ -12,33 +12,10 @@ import pytest
 import torch
 from datasets import concatenate_datasets, load_dataset
 from datasets.distributed import split_dataset_by_node
+from loaders import batches, double_batch, take
 
 import hf_mds
 from hf_mds.errors import ResumeError
-
-
-@pytest.fixture
-def load(folder: str) -> Callable[..., Any]:
-    def load(**options: Any) -> Any:
-        given = {"shuffle": True, "batch_size": 4, "num_canonical_nodes": 1, **options}
-        return load_dataset("mds", data_dir=folder, split="train", streaming=True, **given)
-
-    return load
-
-
-def batches(loader: Any) -> list[list[int]]:
-    return [batch["n"].tolist() for batch in loader]
-
-
-def take(loader: Any, count: int) -> Any:
-    iterator = iter(loader)
-    for _ in range(count):
-        next(iterator)
-    return json.loads(json.dumps(loader.state_dict()))
-
-
-def double_batch(batch: dict[str, Any]) -> dict[str, Any]:
-    return {"m": [n * 2 for n in batch["n"]]}
 
 
 def test_epochs_follow_by_themselves(load: Callable[..., Any], numbers: Any, folder: str) -> None:

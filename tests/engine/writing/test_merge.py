@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,6 @@ from hf_mds.engine.writing.merge import merge_index
 from hf_mds.engine.writing.writer import MDSWriter
 from hf_mds.errors import FormatError
 from hf_mds.format.index import Index
-
-
-@pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
-    filesystem = MemoryFileSystem()
-    yield filesystem
-    filesystem.store.clear()
-    filesystem.pseudo_dirs[:] = [""]
 
 
 def write(out: str, first: int, columns: dict[str, str] | None = None, **options: Any) -> str:

@@ -86,14 +86,6 @@ def odd() -> Iterator[type[OddFileSystem]]:
     OddFileSystem.at_work = OddFileSystem.most_at_work = 0
 
 
-@pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
-    filesystem = MemoryFileSystem()
-    yield filesystem
-    filesystem.store.clear()
-    filesystem.pseudo_dirs[:] = [""]
-
-
 def write(out: Any, samples: Any = SAMPLES, columns: dict[str, str] = COLUMNS, **options: Any) -> MDSWriter:
     with MDSWriter(columns=columns, out=out, **options) as made:
         for sample in samples:
