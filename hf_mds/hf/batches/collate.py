@@ -48,10 +48,10 @@ def table_collation(collate_fn: Any, formatter: Any, features: datasets.Features
 
 def picture_collation(
     collate_fn: Any, formatter: Any, features: datasets.Features
-) -> tuple[Callable[[pa.Table], list[Any]], Callable[[list[Any]], Any]] | None:
-    """Return what makes rows of a table, pictures as Pillow's, and what makes of these what a collate function makes.
+) -> Callable[[list[Any]], Any] | None:
+    """Return what makes of rows whose pictures are Pillow's what a collate function makes of formatted ones.
 
-    None where there are no pictures, or the collate function needs formatted ones.
+    None where there are no pictures, or the collate function needs them formatted.
 
     Args:
         collate_fn: Of a DataLoader.
@@ -61,10 +61,7 @@ def picture_collation(
     names = [name for name, feature in features.items() if is_decoded(feature)]
     if collate_fn is not default_collate or type(formatter) is not TorchFormatter or not names:
         return None
-    return (
-        lambda table: list(rows_of(table, formatter, features, keeps_pictures=True)),
-        partial(_collate_pictures, names=names, formatter=formatter),
-    )
+    return partial(_collate_pictures, names=names, formatter=formatter)
 
 
 def _collate_pictures(rows: list[Any], names: list[str], formatter: Any) -> dict[str, Any]:

@@ -112,14 +112,13 @@ class ResumableDataset(datasets.IterableDataset):
     def _format_type(self) -> str | None:
         return self._formatting.format_type if self._formatting else None
 
-    def _make_rows(self, leaf: MDSExamplesIterable) -> Callable[[pa.Table], list[Any]]:
-        """Return what makes rows, in this dataset's format, of a table."""
+    def _make_rows(self, leaf: MDSExamplesIterable, *, keeps_pictures: bool = False) -> Callable[[pa.Table], list[Any]]:
+        """Return what makes rows, in this dataset's format, of a table; `keeps_pictures` as of `rows_of`."""
         if not self._formatting:
             return partial(examples_of, decode=decoder_of(leaf.features))
         formatter = get_formatter(self._format_type, features=self.features)
-        return told_apart(
-            lambda table: list(rows_of(table, formatter, leaf.features)), leaf.features, self._format_type
-        )
+        make = partial(rows_of, formatter=formatter, features=leaf.features, keeps_pictures=keeps_pictures)
+        return told_apart(lambda table: list(make(table)), leaf.features, self._format_type)
 
     def _prepare_ex_iterable_for_iteration(self, *args: Any, **kwargs: Any) -> Any:
         """Prepare as `datasets` does, but without the wrappers of a format where there is nothing but the leaf.
@@ -260,10 +259,8 @@ class ResumableDataset(datasets.IterableDataset):
         leaf = self._prepared_leaf()
         formatter = get_formatter(self._format_type, features=leaf.features)
         of_pictures = picture_collation(collate_fn, formatter, leaf.features)
-        make_rows, collate = of_pictures or (self._make_rows(leaf), collate_fn)
-        if of_pictures is not None:
-            make_rows = told_apart(make_rows, leaf.features, self._format_type)
-        yield from map(collate, leaf.row_lists(make_rows, batch_size, drop_last))
+        make_rows = self._make_rows(leaf, keeps_pictures=of_pictures is not None)
+        yield from map(of_pictures or collate_fn, leaf.row_lists(make_rows, batch_size, drop_last))
         self._finish_pass()
 
     def for_loader(self, batch_size: int | None) -> Any:
